@@ -19,19 +19,17 @@ from dlscale.benchmarks.records.record import Record
 from dlscale.collectives.sharding import NONE
 
 # Settings of a cell that separate families, beside the options of backends.
-SETTINGS = ("batch", "sequence_length", "height", "precision", "compiled", "memory_format")
+SETTINGS = ("batch", "precision", "compiled")
 
 OF_METHOD = ("shard", "split")  # those that a cell's method says
 
 
 def setting_of(cell: Cell, name: str) -> Setting | None:
-    """The cell's value of a setting: batch or rows along its curve, `horovod.cycle_time_ms`, a variable, or None."""
+    """The cell's value of a setting: batch along its curve, `horovod.cycle_time_ms`, a variable, or None."""
     if name == "batch":
         return cell.batch
     if name == "learning_rate":
         return cell.target.learning_rate if cell.target else None
-    if name == "height":
-        return cell.base_height
     if name in SETTINGS or name in OF_METHOD:
         value: Setting | None = getattr(cell, name)
         return value
@@ -47,14 +45,10 @@ def setting_text(name: str, value: object) -> str:
     """`cycle_time_ms=5`, `batch 32`, `compiled`, `optimizer sharded`: a value in a curve's name."""
     if name == "compiled":
         return "compiled" if value else "not compiled"
-    if name in ("precision", "memory_format"):
+    if name == "precision":
         return str(value)
     if name == "batch":
         return f"batch {value}"
-    if name == "sequence_length":
-        return f"{value} tokens"
-    if name == "height":
-        return f"{value} rows"
     if name == "split":
         return f"split {value}"
     if name == "shard":
@@ -102,13 +96,13 @@ def named_cells(cells: Iterable[Cell], *, settings: Sequence[str] = ()) -> dict[
 def _joined(members: Mapping[str, Cell]) -> dict[str, str]:
     """Cell id -> the method of its curve, where ranks share samples and each number of them has one split.
 
-    1 rank, which has whole samples, belongs to it. Where samples grow with their ranks, the split goes without saying.
+    1 rank, which has whole samples, belongs to it.
     """
     if all(cell.split == 1 for cell in members.values()):
         return {}
     curves: dict[str, dict[str, Cell]] = {}
     for cell_id, cell in members.items():
-        key = f"{cell.batch} {cell.base_height} {cell.model_dump_json(exclude=_ALONG)}"
+        key = f"{cell.batch} {cell.model_dump_json(exclude=_ALONG)}"
         curves.setdefault(key, {})[cell_id] = cell
     found: dict[str, str] = {}
     for own in curves.values():
@@ -118,14 +112,13 @@ def _joined(members: Mapping[str, Cell]) -> dict[str, str]:
             continue
         first = next(iter(own.values()))
         split = AUTO if len(beyond) > 1 else str(*beyond)
-        name = first.base_method + (f", split {split}" if first.scaling_mode != "resolution" else "")
-        found |= dict.fromkeys(own, name)
+        found |= dict.fromkeys(own, f"{first.base_method}, split {split}")
     return found
 
 
 # What differs along a curve of splits.
 _ALONG = {
-    *("num_ranks", "num_nodes", "split", "height"),
+    *("num_ranks", "num_nodes", "split"),
     *("local_batch", "global_batch", "control", "data", "slept"),
 }
 

@@ -16,7 +16,6 @@ from dlscale.benchmarks.records.prediction import PredictionRecord
 from dlscale.benchmarks.records.record import Base
 
 # Titles and file names name only values other than these.
-DEFAULT_MEMORY_FORMAT = "channels_last"
 DEFAULT_DEVICE = "cpu"
 
 
@@ -24,7 +23,6 @@ DEFAULT_DEVICE = "cpu"
 _BATCHES = {
     "weak": "per rank and step",
     "strong": "per step over all ranks",
-    "resolution": "per replica and step",
 }
 
 
@@ -58,12 +56,9 @@ class Family:
     scaling_mode: str
     precision: str
     compiled: bool
-    memory_format: str
     device: str
     # What computation is replaced by; empty: nothing. Names of files have it, digests of families need not.
     slept: str = field(default="", repr=False)
-    sequence_length: int = field(default=0, repr=False)  # likewise; 0: the preset's own, or no sequences
-    height: int = field(default=0, repr=False)  # likewise of samples' rows, of the base case's samples
     tokens_per_sample: int = field(
         default=0, repr=False, compare=False
     )  # follows; 0 where samples are no sequences
@@ -97,34 +92,22 @@ class Family:
 
     @property
     def title(self) -> str:
-        how = " ".join([self.framework, *self._variants, *self._size]).replace(" sleep of", ", sleep of")
+        how = " ".join([self.framework, *self._variants]).replace(" sleep of", ", sleep of")
         return f"{self.workload} {self.preset}, {how}, {self.scaling_mode} scaling on {self.system}"
 
     @property
     def file_stem(self) -> str:
         """The start of file names: `hep_cnn-tiny-torch-weak-fp32-compiled`. May be equal for two families."""
         what = (self.workload, self.preset, self.framework, self.scaling_mode, self.precision)
-        return "-".join(
-            [*what, *(re.sub(r"[^\w.]+", "-", variant) for variant in (*self._variants, *self._size))]
-        )
+        return "-".join([*what, *(re.sub(r"[^\w.]+", "-", variant) for variant in self._variants)])
 
     @property
     def _variants(self) -> list[str]:
-        """The settings that differ from the defaults: compilation, memory format, device, sleep."""
+        """The settings that differ from the defaults: compilation, device, sleep."""
         return [
             *(["compiled"] if self.compiled else []),
-            *([self.memory_format] if self.memory_format != DEFAULT_MEMORY_FORMAT else []),
             *([self.device] if self.device != DEFAULT_DEVICE else []),
             *([self.slept] if self.slept else []),
-        ]
-
-    @property
-    def _size(self) -> list[str]:
-        """That of samples, where it is not the preset's own, or grows with the ranks."""
-        per_rank = " per rank" if self.scaling_mode == "resolution" else ""
-        return [
-            *([f"{self.sequence_length} tokens"] if self.sequence_length else []),
-            *([f"{self.height} rows{per_rank}"] if self.height else []),
         ]
 
     def covers(self, reference: Family) -> bool:
@@ -147,10 +130,9 @@ class SeveralFamilies(Family):
 
 
 def common_family(family: Family) -> SeveralFamilies:
-    """The family without batch, length, rows, precision, compilation, memory format and variables."""
+    """The family without batch, precision, compilation and variables."""
     fields = {name: getattr(family, name) for name in Family.__dataclass_fields__}
     own: dict[str, object] = {"batch": 1, "precision": "", "compiled": False}
-    own |= {"memory_format": DEFAULT_MEMORY_FORMAT, "sequence_length": 0, "height": 0}
     return SeveralFamilies(**fields | own | {"environment": family.environment.split(", ")[0]})
 
 
@@ -172,11 +154,8 @@ def family_of(cell: Cell, *, system: str) -> Family:
         scaling_mode=cell.scaling_mode,
         precision=cell.precision,
         compiled=cell.compiled,
-        memory_format=cell.memory_format,
         device=cell.device,
         slept=cell.slept.text if cell.slept else "",
-        sequence_length=cell.sequence_length or 0,
-        height=cell.base_height or 0,
         tokens_per_sample=tokens_per_sample(cell),
         data=cell.data,
         cores_per_rank=cell.cores_per_rank,
@@ -191,15 +170,6 @@ def tokens_per_sample(trained: Cell | PredictionRecord) -> int:
         return trained.preset_facts.tokens_per_sample
     except (UsageError, ImportError):  # of another version's records
         return 0
-
-
-def rows_per_sample(cell: Cell) -> int:
-    """The rows of a sample; 1 where it has none, or its workload is not known here."""
-    try:
-        shape = cell.preset_facts.input_shape
-    except (UsageError, ImportError):
-        return 1
-    return shape[1] if len(shape) == 3 else 1
 
 
 def curve_order(family: Family, cell: Cell, evidence: str) -> tuple[object, ...]:

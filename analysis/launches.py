@@ -141,9 +141,9 @@ class CellLaunches:
 
     @cached_property
     def rank_rates(self) -> Mapping[Block, float]:
-        """Block -> samples per second and rank, where samples grow of the base case's size."""
-        size, num_ranks = self.cell.sample_size, self.cell.num_ranks
-        return {block: rate * size / num_ranks for block, rate in self.samples_per_second.items()}
+        """Block -> samples per second and rank."""
+        num_ranks = self.cell.num_ranks
+        return {block: rate / num_ranks for block, rate in self.samples_per_second.items()}
 
     @cached_property
     def mean(self) -> Mapping[Block, float]:

@@ -40,14 +40,14 @@ def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
     """The columns that name what was run and on which system."""
     return {
         "system": family.system,
-        **attributes(cell, "workload preset sequence_length height framework backend"),
+        **attributes(cell, "workload preset framework backend"),
         "backend_options": options_text(cell),
         "algorithm": cell.algorithm,
         "algorithm_options": algorithm_text(cell),
         **attributes(cell, "shard split"),
         "environment": environment_text(cell),
         **attributes(cell, "scaling_mode num_ranks num_servers num_nodes cores_per_rank threads_per_rank"),
-        **attributes(cell, "local_batch global_batch precision compiled memory_format device data"),
+        **attributes(cell, "local_batch global_batch precision compiled device data"),
         "slept": cell.slept.text if cell.slept else "",
         "unchecked": cell.unchecked,
     }
@@ -59,7 +59,7 @@ def method_columns(cell: Cell) -> dict[str, Any]:
         "backend_options": options_text(cell),
         "algorithm": cell.algorithm,
         "algorithm_options": algorithm_text(cell),
-        **attributes(cell, "shard split height sequence_length"),
+        **attributes(cell, "shard split"),
     }
 
 
@@ -250,14 +250,6 @@ def tokens_per_second(cell: Cell, samples_per_second: Interval | None) -> Interv
     return samples_per_second.times(tokens) if samples_per_second and tokens else None
 
 
-def pixels_per_second(cell: Cell, samples_per_second: Interval | None) -> Interval | None:
-    """The rate in pixels, of samples at rows of their own."""
-    if cell.height is None or samples_per_second is None:
-        return None
-    width = cell.preset_facts.input_shape[2]
-    return samples_per_second.times(cell.height * width)
-
-
 def options_text(cell: Cell) -> str:
     """The backend's options, sorted by name: `chunk_bytes=65536, threads=2`; empty without any."""
     return settings_text(cell.backend_options)
@@ -339,7 +331,7 @@ def prediction_row(record: PredictionRecord) -> dict[str, Any]:
         "noise": "; ".join(record.noise),
         "noise_not_measured": "; ".join(record.noise_not_measured),
         "backend_options": settings_text(record.backend_options),
-        **values_of(record, "exchange_algorithm", "global_batch", "sequence_length", "shard"),
+        **values_of(record, "exchange_algorithm", "global_batch", "shard"),
         "tokens_per_second": record.samples_per_second.center * tokens if tokens else None,
     }
 

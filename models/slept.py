@@ -119,11 +119,9 @@ def slept_key(
     framework: str,
     precision: str,
     local_batch: int,
-    sequence_length: int | None = None,
 ) -> str:
     """What a study's profiles are told apart by: `hep_cnn tiny in torch, fp32, batch 8`."""
-    length = f", {sequence_length} tokens" if sequence_length else ""
-    return f"{workload} {preset} in {framework}, {precision}, batch {local_batch}{length}"
+    return f"{workload} {preset} in {framework}, {precision}, batch {local_batch}"
 
 
 class ByProfile(Frozen):

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError, did_you_mean
-from dlscale.models.frameworks import FRAMEWORKS, check_memory_format, framework_module
+from dlscale.models.frameworks import FRAMEWORKS, framework_module
 from dlscale.models.layers import Layer
 from dlscale.models.optimizers import OptimizerRule
 from dlscale.models.parallel import Neighbours, Rows, deal_rows
@@ -96,7 +96,6 @@ class Execution:
 
     precision: str = "fp32"
     compiled: bool = False
-    memory_format: str = "channels_last"
     device: str = "cpu"  # one of DEVICES
     learning_rate: float | None = None  # of every optimizer; None: the workload's own
     optimizer: OptimizerRule | None = None  # of every objective; None: the network's own
@@ -259,10 +258,6 @@ class Workload:
     optimizer: str = ""  # of all objectives, by MLPerf's names; empty: not stated
     num_slots: int | None = None  # numbers that they keep of each weight; None: not stated
     running_statistics: bool = True  # whether batch norm keeps some, which are no trainable weights
-    at_length: Callable[[Preset, int], Preset] | None = None  # a preset at another length; None: no sequences
-    at_height: Callable[[Preset, int], Preset] | None = (
-        None  # one at other rows; None: the network's are fixed
-    )
     # What a step of a preset computes, in forward order; None: not stated.
     layers: Callable[[Preset], Sequence[Layer]] | None = None
     references: tuple[str, ...]
@@ -279,10 +274,6 @@ class Workload:
         """True if several ranks can share a sample of one of its presets by rows."""
         return any(preset.block_rows for preset in self.presets.values())
 
-    def largest_split(self, preset: str, height: int | None = None) -> int:
-        """The most ranks that can share a sample of a preset; 1 where it stays whole."""
-        return self.preset(preset, height=height).largest_split
-
     def check_framework(self, framework: str) -> None:
         """Returns if the network is written in that framework. Raises UsageError."""
         if framework not in self.frameworks:
@@ -290,49 +281,15 @@ class Workload:
                 f"{self.name} has no network in {framework}; choose --frameworks from: {', '.join(self.frameworks)}"
             )
 
-    def preset(
-        self, name: str | None = None, sequence_length: int | None = None, *, height: int | None = None
-    ) -> Preset:
-        """The preset of that name; without a name, the default.
-
-        With `sequence_length` at that many tokens per sample, with `height` at that many rows of the same width.
-        Raises UsageError for an unknown name, and for a length or height that the preset's network does not take.
-        """
+    def preset(self, name: str | None = None) -> Preset:
+        """The preset of that name; without a name, the default. Raises UsageError for an unknown name."""
         wanted = name or self.default_preset
         if wanted not in self.presets:
             hint = did_you_mean(wanted, self.presets)
             raise UsageError(
                 f"{self.name} has no preset {wanted!r}{hint}; choose one of: {', '.join(self.presets)}"
             )
-        preset = self.presets[wanted]
-        if height is not None:
-            preset = self._at_height(preset, height)
-        if sequence_length is None:
-            return preset
-        if self.at_length is None:
-            raise UsageError(
-                f"sequence_length {sequence_length} was asked for, but samples of {self.name} are no sequences; leave "
-                "it out"
-            )
-        if sequence_length < 1:
-            raise UsageError(
-                f"sequence_length {sequence_length} of {self.name} is no number of tokens; give 1 or more"
-            )
-        return self.at_length(preset, sequence_length)
-
-    def _at_height(self, preset: Preset, height: int) -> Preset:
-        if self.at_height is None:
-            raise UsageError(
-                f"height {height} was asked for, but the networks of {self.name} have a fixed number of rows; leave it "
-                "out"
-            )
-        block = preset.block_rows
-        if height < block or height % block:
-            raise UsageError(
-                f"height {height} of {self.name} {preset.name} is not in blocks of {block} rows; give a multiple of "
-                f"{block}"
-            )
-        return self.at_height(preset, height)
+        return self.presets[wanted]
 
     def input(
         self,
@@ -341,8 +298,6 @@ class Workload:
         *,
         num_samples: int = 1,
         skip_bad: bool = False,
-        sequence_length: int | None = None,
-        height: int | None = None,
     ) -> Input:
         """The checked input for a preset: `path`, or the sample that ships with dlscale.
 
@@ -352,7 +307,7 @@ class Workload:
         """
         if path == SYNTHETIC:
             return Input()
-        data, facts = self.data(), self.preset(preset, sequence_length, height=height)
+        data, facts = self.data(), self.preset(preset)
         source = replace(Input(path=path) if path else data.default_input(facts), skip_bad=skip_bad)
         data.check_input(source, facts, num_samples=num_samples)
         return source
@@ -395,18 +350,15 @@ class Workload:
         local_batch: int,
         source: Input,
         execution: Execution | None = None,
-        sequence_length: int | None = None,
-        height: int | None = None,
     ) -> ReplicaFactory:
         """Imports the framework and returns what builds this workload's replicas in it. Raises UsageError."""
         execution = execution or Execution()
         self.check_framework(framework)
-        check_memory_format(framework, execution.memory_format)
         shared = framework_module(framework)
         factory: ReplicaFactory = shared.replica_factory(
             self.program(framework, execution),
             self.data(),
-            preset=self.preset(preset, sequence_length, height=height),
+            preset=self.preset(preset),
             local_batch=local_batch,
             source=source,
             execution=execution,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dlscale.analysis.curves import named_cells
-from dlscale.analysis.families import Family, environment_text, rows_per_sample, tokens_per_sample
+from dlscale.analysis.families import Family, environment_text
 from dlscale.analysis.findings.record_fields import field_table
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.records import algorithm_text
@@ -34,7 +34,6 @@ FACTORS = (
         "environment",
         "precision",
         "compiled",
-        "memory_format",
         "device",
         "data",
     ),
@@ -65,7 +64,7 @@ def level_of(cell: Cell, factor: str) -> str:
     if factor == "algorithm":
         return f"{cell.algorithm} ({algorithm_text(cell)})" if cell.algorithm_options else cell.algorithm
     if factor == "batch":
-        whose = {"weak": "per rank", "strong": "in all", "resolution": "per replica"}
+        whose = {"weak": "per rank", "strong": "in all"}
         return f"{cell.batch} {whose[cell.scaling_mode]}"
     if factor == "compiled":
         return "compiled" if cell.compiled else "not compiled"
@@ -267,8 +266,7 @@ def _training_name(cell: Cell, factor: str) -> str:
 
 # What neither an axis nor a backend changes is equal in all curves that are compared.
 _VARIED = {
-    *("local_batch", "global_batch", "sequence_length", "height", "split"),
-    *("precision", "compiled", "memory_format"),
+    *("local_batch", "global_batch", "split", "precision", "compiled"),
 }
 
 
@@ -291,10 +289,6 @@ def declare_variants(
     ]
     names = _names(members, variants)
     sides = [replace(side, name=names[side.cell.id]) for launches in members for side in sides_of(launches)]
-    if (
-        len({(side.cell.sequence_length, side.cell.height) for side in sides}) > 1
-    ):  # other samples are other work
-        sides = [replace(side, rates=_of_equal_size(side)) for side in sides]
     ignored = _VARIED | fields_of("backend") | fields_of("environment") - {"environment"}
     pairs: list[Declared] = []
     left_out: list[str] = []
@@ -305,12 +299,6 @@ def declare_variants(
         left_out += [f"{side.name}: without its reference" for side in group if side.cell.id not in compared]
     why = "no two curves on as many ranks, more than 1, in these records"
     return _declaration(variants.factor, pairs, left_out, why=why, ranks=ranks, backends=backends)
-
-
-def _of_equal_size(side: Side) -> Rates:
-    """Tokens or rows per second."""
-    size = tokens_per_sample(side.cell) or rows_per_sample(side.cell)
-    return {block: rate * size for block, rate in side.rates.items()}
 
 
 def _names(members: Sequence[CellLaunches], variants: Variants) -> dict[str, str]:

@@ -70,7 +70,7 @@ def to_energy_row(energy: Energy) -> dict[str, Any]:
         **attributes(cell, "workload preset framework backend algorithm"),
         "backend_options": options_text(cell),
         "algorithm_options": algorithm_text(cell),
-        **attributes(cell, "shard split sequence_length height scaling_mode num_ranks num_servers num_nodes"),
+        **attributes(cell, "shard split scaling_mode num_ranks num_servers num_nodes"),
         "evidence": energy.evidence,
         **interval_columns("joules_per_sample", energy.joules_per_sample),
         **attributes(energy, "watts parts num_launches"),

@@ -159,8 +159,7 @@ def _left_text(training: str, num_families: int, count: int) -> str:
 
 def _belongs(record: PredictionRecord, family: Family) -> bool:
     stated = ("system", "workload", "preset", "framework", "scaling_mode", "batch")
-    same_length = (record.sequence_length or 0) == family.sequence_length
-    return same_length and all(getattr(record, name) == getattr(family, name) for name in stated)
+    return all(getattr(record, name) == getattr(family, name) for name in stated)
 
 
 def _placed(record: PredictionRecord, family: Family, trained: Iterable[ScalingRow]) -> PlacedPrediction:

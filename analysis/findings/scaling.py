@@ -15,19 +15,18 @@ from itertools import groupby
 from typing import Any
 
 from dlscale.analysis.curves import options_order
-from dlscale.analysis.declare import Column, Sentence, TableOf, Tags, Value, shown_number, tags_of
+from dlscale.analysis.declare import Column, Sentence, TableOf, Tags, Value, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import PLACE_COLUMNS, Finding, tokens_column
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import VERSUS_BACKEND, VERSUS_NONE, CellMetrics, metrics_of
-from dlscale.analysis.records import pixels_per_second, setting_columns, tokens_per_second
+from dlscale.analysis.records import setting_columns, tokens_per_second
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import (
     RATIO_LIMITS,
     backend_name,
     efficiency_text,
     interval_columns,
-    number,
     percent,
     plural,
     rate,
@@ -55,7 +54,6 @@ def scaling_row(row: ScalingRow) -> dict[str, Any]:
         "fingerprint": row.fingerprint,
         **interval_columns("samples_per_second", row.throughput),
         **interval_columns("tokens_per_second", tokens_per_second(cell, row.throughput)),
-        **interval_columns("pixels_per_second", pixels_per_second(cell, row.throughput)),
         **interval_columns("speed_up", row.speed_up),
         **interval_columns("efficiency_none", row.efficiency_none),
         **interval_columns("efficiency_backend", row.efficiency_backend),
@@ -135,12 +133,6 @@ def _efficiency(interval: Interval | None) -> Value:
     return Value(text=percent(interval, unit=""), order=None if interval is None else interval.center)
 
 
-def _pixels_per_rank(row: ScalingRow) -> Value:
-    """Where samples have rows of their own; else empty."""
-    pixels = pixels_per_second(row.cell, row.throughput)
-    return shown_number(pixels.center / row.cell.num_ranks, number) if pixels else Value(text="")
-
-
 def _cost(row: ScalingRow) -> float | None:
     """Node-hours per million samples."""
     return None if row.throughput is None else row.cell.num_nodes * 1e6 / row.throughput.center / 3600
@@ -154,7 +146,6 @@ SCALING = TableOf[ScalingRow](
         Column("nodes", lambda row: row.cell.num_nodes, detail=True),
         Column("throughput", lambda row: row.throughput, unit="samples/s"),
         tokens_column(lambda row: row.cell, lambda row: row.throughput),
-        Column("pixels/s per rank", _pixels_per_rank),
         Column("speed-up", lambda row: row.speed_up, detail=True),
         Column(VERSUS_NONE, lambda row: _efficiency(row.efficiency_none), unit="%"),
         Column(VERSUS_BACKEND, lambda row: _efficiency(row.efficiency_backend), unit="%"),

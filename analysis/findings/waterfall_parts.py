@@ -224,7 +224,7 @@ def _waterfall(mine: CellLaunches, everything: Sequence[CellLaunches]) -> Waterf
         smaller=_is_smaller(mine.cell),
         reads=mine.cell.data != SYNTHETIC,
         together=mine.together,
-        thin=mine.cell.split > 1 and mine.cell.scaling_mode != "resolution",
+        thin=mine.cell.split > 1,
     )
     measured, efficiency = levels.typical("measured"), levels.efficiency()
     parts = tuple(_part(stair, levels, measured) for stair in stairs)

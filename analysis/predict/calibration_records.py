@@ -361,10 +361,9 @@ def _is_of(scenario: Scenario, cell: Cell) -> bool:
     per_node = scenario.ranks_per_node
     if cell.num_nodes < 2 or scenario.scaling_mode != "weak" or cell.shard != NONE or cell.split > 1:
         return False
-    if (cell.workload, cell.preset, cell.sequence_length, cell.framework, cell.backend, cell.local_batch) != (
+    if (cell.workload, cell.preset, cell.framework, cell.backend, cell.local_batch) != (
         profile.workload,
         profile.preset,
-        profile.sequence_length,
         profile.framework,
         rule.backend,
         scenario.batch,

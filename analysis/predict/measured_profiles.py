@@ -32,11 +32,9 @@ from dlscale.benchmarks.records.record import Record
 CHOICES = (
     *(
         "preset",
-        "sequence_length",
         "local_batch",
         "precision",
         "compiled",
-        "memory_format",
         "threads_per_rank",
         "data",
     ),
@@ -180,7 +178,6 @@ def _combined(good: Sequence[tuple[Record, StepProfile]], what: str) -> Profile:
     return Profile(
         workload=cell.workload,
         preset=cell.preset,
-        sequence_length=cell.sequence_length,
         framework=cell.framework,
         local_batch=cell.local_batch,
         forward_seconds=scaled(profile.forward[0].median for profile in profiles),

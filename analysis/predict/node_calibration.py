@@ -128,7 +128,7 @@ def _trained(alone: Scenario, records: Sequence[Record]) -> dict[str, CellLaunch
 def _trains(scenario: Scenario, launches: CellLaunches) -> bool:
     """Whether these launches train what is predicted, over its backend or none."""
     cell, profile = launches.cell, scenario.profile
-    wanted = (profile.workload, profile.preset, profile.sequence_length, profile.framework, scenario.batch)
-    if (cell.workload, cell.preset, cell.sequence_length, cell.framework, cell.local_batch) != wanted:
+    wanted = (profile.workload, profile.preset, profile.framework, scenario.batch)
+    if (cell.workload, cell.preset, cell.framework, cell.local_batch) != wanted:
         return False
     return cell.backend == "none" or exchanges_by(scenario.rule, cell)

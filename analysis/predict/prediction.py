@@ -225,7 +225,6 @@ def prediction_record(
         system=network.name,
         workload=profile.workload,
         preset=profile.preset,
-        sequence_length=profile.sequence_length,
         framework=profile.framework,
         backend=scenario.rule.backend,
         backend_options=dict(scenario.backend_options),
@@ -265,7 +264,6 @@ def prediction_record(
 def _digest(value: Any) -> str:
     """12 hexadecimal digits that change with any field of a dataclass."""
     unsaid = {
-        "sequence_length": None,
         "least_batch": (1.0, 1.0),
     }  # profiles of before there were these keep their digests
     fields = {name: of for name, of in asdict(value).items() if name not in unsaid or of != unsaid[name]}

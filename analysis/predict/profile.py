@@ -61,7 +61,6 @@ class Profile(ComputedStep):
     least_batch: tuple[float, float] = (1.0, 1.0)
     # Coefficient of variation over ranks, of differences that last from launch to launch; None: not measured.
     rank_variation: float | None = None
-    sequence_length: int | None = None  # tokens per sample; None: the preset's own, or no sequences
     rank_variation_source: str = "a stored profile is of one rank"  # what it is from, or why there is none
 
     @property

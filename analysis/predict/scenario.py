@@ -73,7 +73,7 @@ class Scenario:
     @property
     def preset(self) -> Preset:
         """What is known of the profile's preset."""
-        return load_workload(self.profile.workload).preset(self.profile.preset, self.profile.sequence_length)
+        return load_workload(self.profile.workload).preset(self.profile.preset)
 
 
 def scenario_of(

@@ -46,7 +46,7 @@ def launch(record: Record) -> Columns:
         "backend_options": options_text(cell),
         "algorithm": cell.algorithm,
         "algorithm_options": algorithm_text(cell),
-        **attributes(cell, "shard split sequence_length height"),
+        **attributes(cell, "shard split"),
         "environment": environment_text(cell),
         "target": goal_text(cell.target) if cell.target else "",
         "learning_rate": cell.target.learning_rate if cell.target else None,

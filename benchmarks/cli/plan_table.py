@@ -90,8 +90,8 @@ def planned_cells(plan: Plan, todo: Sequence[Launch]) -> list[PlannedCells]:
             algorithms.index(cell.algorithm),
             SHARDS.index(cell.shard),
             cell.split,
-            *(cell.num_ranks, cell.num_servers, row.controls, cell.local_batch, cell.sequence_length or 0),
-            *(cell.precision != study.precision, cell.compiled, cell.memory_format != study.memory_format),
+            *(cell.num_ranks, cell.num_servers, row.controls, cell.local_batch),
+            *(cell.precision != study.precision, cell.compiled),
             options_order(cell),
             cell.target.learning_rate if cell.target else 0.0,
         )
@@ -148,7 +148,7 @@ def plan_json(plan: Plan, todo: Sequence[Launch]) -> dict[str, Any]:
 _JSON_FIELDS = (
     *("workload", "preset", "framework", "backend", "backend_options", "algorithm", "algorithm_options"),
     *("num_servers", "num_ranks", "num_nodes", "cores_per_rank", "local_batch", "precision", "compiled"),
-    *("memory_format", "variables", "device", "shard", "sequence_length", "split", "height"),
+    *("variables", "device", "shard", "split"),
 )
 
 

@@ -176,7 +176,6 @@ def _measured_for(named: ByProfile, records: Sequence[Record], cell: Cell) -> Pr
     if _key(cell) not in found:
         raise _mismatch(named, cell, "measured there", found)
     own: dict[str, Any] = {"workload": cell.workload, "framework": cell.framework, "preset": cell.preset}
-    own |= {"sequence_length": cell.sequence_length}
     return _measured(records, **own, local_batch=cell.local_batch, precision=cell.precision)
 
 
@@ -212,7 +211,6 @@ def _key(cell: Cell) -> str:
         framework=cell.framework,
         precision=cell.precision,
         local_batch=cell.local_batch,
-        sequence_length=cell.sequence_length,
     )
 
 

@@ -80,8 +80,6 @@ class Rehearsal:
         cells = [case.cell for launch in self.campaign.plan.launches for case in launch.cases]
         ranks = {it.num_ranks for it in cells if (it.workload, it.control) == (workload, "train")}
         nodes = [count for count in self.nodes if count * self.ranks_per_node in ranks]
-        if self.study.scaling_mode == "resolution":
-            raise UsageError("predictions have no samples whose rows grow with the ranks")
         mode: Literal["weak", "strong"] = "strong" if self.study.scaling_mode == "strong" else "weak"
         profiles = list(self._profiles(workload, self.study.frameworks)) if nodes else []
         for profile in profiles:

@@ -69,14 +69,11 @@ class LaunchSpec(Frozen):
         return self.facts(cell).factory(
             framework=cell.framework,
             preset=cell.preset,
-            sequence_length=cell.sequence_length,
-            height=cell.height,
             local_batch=cell.local_batch,
             source=self.source(cell),
             execution=Execution(
                 precision=cell.precision,
                 compiled=cell.compiled,
-                memory_format=cell.memory_format,
                 device=cell.device,
                 slept=cell.slept,
                 sleep=sleep_operations(cell.framework) if cell.slept else None,

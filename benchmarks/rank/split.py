@@ -20,7 +20,7 @@ from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Gate
 from dlscale.models.weights import WEIGHT
-from dlscale.models.workload import SYNTHETIC, ReplicaFactory, Shard, Weights
+from dlscale.models.workload import ReplicaFactory, Shard, Weights
 
 NUM_SAMPLES = 2  # of a replica at most: one device has them whole, and in float64
 SHRUNK = 0.875  # what weights of the second round are of those of the first: exact
@@ -32,24 +32,11 @@ IN_PRECISION = {"fp32": (1e-4, 3e-2), "tf32": (5e-3, 1e-1), "bf16": (5e-2, 2e-1)
 
 def split_gates(spec: LaunchSpec, cell: Cell, *, control: Any, shard: Shard) -> list[Gate]:
     """Those of a launch; collective."""
-    height = cell.height and gate_height(cell.height, cell.preset_facts.block_rows, cell.split)
-    asked: dict[str, Any] = {
-        "height": height,
-        "local_batch": min(cell.local_batch, NUM_SAMPLES),
-        "data": cell.data if height == cell.height else str(SYNTHETIC),
-    }
+    asked: dict[str, Any] = {"local_batch": min(cell.local_batch, NUM_SAMPLES)}
     exact = spec.factory(cell.model_copy(update=asked | {"precision": "fp64", "compiled": False}))
     own = spec.factory(cell.model_copy(update=asked))
     where = {"control": control, "shard": shard, "seed": spec.seed}
     return [split_gate(exact, **where), split_precision_gate(own, precision=cell.precision, **where)]
-
-
-def gate_height(height: int, block_rows: int, split: int) -> int:
-    """The rows at which a cell with so many is looked at: a block for each rank, and the blocks that are left over.
-
-    The network is the same, and one device may not hold all rows.
-    """
-    return block_rows * (split + height // block_rows % split)
 
 
 def split_gate(factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int) -> Gate:

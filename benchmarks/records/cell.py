@@ -30,7 +30,7 @@ Control = Literal[
     "train", "synthetic", "loader", "exchange", "halos", "alone", "profile", "whole_machine", "canary"
 ]
 # Constant along a curve: samples per rank, samples over all ranks, or rows per rank (samples have more of them).
-ScalingMode = Literal["weak", "strong", "resolution"]
+ScalingMode = Literal["weak", "strong"]
 AUTO = "auto"  # ranks per sample, as a study may ask for them: as many as the batch needs
 
 
@@ -60,10 +60,6 @@ class Cell(Frozen):
     # Of a user's file, after which the workload is named; None: one of dlscale's.
     own: OwnModel | None = where_given(None)
     preset: Name
-    # Tokens per sample, where it is not the preset's own.
-    sequence_length: PositiveInt | None = where_given(None)
-    # Rows of a sample, likewise, and wherever samples grow with their ranks.
-    height: PositiveInt | None = where_given(None)
     framework: Framework
     backend: Name
     backend_options: dict[Text, Setting] = {}
@@ -88,7 +84,6 @@ class Cell(Frozen):
     global_batch: PositiveInt  # samples per step over all ranks
     precision: Name
     compiled: bool = False  # torch.compile, or XLA in TensorFlow
-    memory_format: Name = "channels_last"
     device: Literal["cpu", "gpu"] = "cpu"
     control: Control = "train"
     slept: Slept | None = where_given(None)  # in the place of computation; None: networks compute
@@ -123,30 +118,20 @@ class Cell(Frozen):
 
     @property
     def batch(self) -> int:
-        """The samples that are constant along its curve: per rank (weak), over all ranks (strong), or per replica."""
+        """The samples that are constant along its curve: per rank (weak), or over all ranks (strong)."""
         if self.scaling_mode == "strong":
             return self.global_batch
-        return self.local_batch // self.split if self.scaling_mode == "weak" else self.local_batch
-
-    @property
-    def base_height(self) -> int | None:
-        """The rows of its base case's samples: fewer than its own where samples grow with their ranks."""
-        return self.height // self.split if self.height and self.scaling_mode == "resolution" else self.height
-
-    @property
-    def sample_size(self) -> int:
-        """The rows of a sample over those that the base case's have."""
-        return self.split if self.scaling_mode == "resolution" else 1
+        return self.local_batch // self.split
 
     @property
     def rank_work(self) -> float:
-        """What a rank computes per step, in samples of the base case's size."""
-        return self.local_batch * self.sample_size / self.split
+        """What a rank computes per step, in samples."""
+        return self.local_batch / self.split
 
     @property
     def preset_facts(self) -> Preset:
-        """What is known of its preset, at its length of sequences and its rows."""
-        return self.facts.preset(self.preset, self.sequence_length, height=self.height)
+        """What is known of its preset."""
+        return self.facts.preset(self.preset)
 
     @property
     def options(self) -> dict[str, Setting]:

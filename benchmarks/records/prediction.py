@@ -60,7 +60,6 @@ class PredictionRecord(Frozen):
     system: Name
     workload: Name
     preset: Name
-    sequence_length: Count | None = where_given(None)  # None: the preset's own, or no sequences
     framework: Name
     backend: Name
     backend_options: dict[Text, Setting] = {}
@@ -98,7 +97,7 @@ class PredictionRecord(Frozen):
     @property
     def preset_facts(self) -> Preset:
         """What is known of its preset, as of a cell's. Raises UsageError for an unknown one."""
-        return load_workload(self.workload).preset(self.preset, self.sequence_length)
+        return load_workload(self.workload).preset(self.preset)
 
     @property
     def carrier(self) -> str:

@@ -1,14 +1,12 @@
-"""What a step trains at each number of ranks: ranks per sample, samples per replica and over all, rows of a sample.
+"""What a step trains at each number of ranks: ranks per sample, samples per replica and over all.
 
 A replica is the ranks that share samples, `split` of them; without a split it is one rank.
 
-    weak        samples per rank are constant: a replica of 2 ranks has twice those of a rank
-    strong      samples over all ranks are constant, and dealt out to the replicas
-    resolution  samples per replica are constant, and have as many times the rows as a replica has ranks: work per rank
-                is constant, too
+    weak    samples per rank are constant: a replica of 2 ranks has twice those of a rank
+    strong  samples over all ranks are constant, and dealt out to the replicas
 
 `split = "auto"` is what a sample needs: in strong scaling the fewest ranks per sample with which samples are dealt out
-evenly, ranks / batch beyond the batch; all ranks in `resolution`; else 1. One rank always trains on whole samples.
+evenly, ranks / batch beyond the batch; in weak scaling 1. One rank always trains on whole samples.
 """
 
 from __future__ import annotations
@@ -35,12 +33,11 @@ class Work:
     split: int  # ranks per sample
     local_batch: int  # samples per replica
     global_batch: int
-    height: int | None  # rows of a sample; None: the preset's own
 
 
 def work_of(study: Study, facts: Workload, num_ranks: int) -> Work:
     """The work of a study with one value of everything. Raises UsageError for what cannot be dealt out."""
-    preset = facts.preset(study.preset, study.sequence_length, height=study.height)
+    preset = facts.preset(study.preset)
     split = _split_of(study, preset, num_ranks)
     _check_rows(facts, preset, split)
     if num_ranks % split:
@@ -48,10 +45,8 @@ def work_of(study: Study, facts: Workload, num_ranks: int) -> Work:
             f"split {split} does not divide {num_ranks} ranks; choose --split from: {_listed(num_ranks)}; or other "
             "--ranks"
         )
+    _check_blocks(facts, preset, split)
     num_replicas = num_ranks // split
-    grows = study.scaling_mode == "resolution" and preset.block_rows
-    height = split * preset.input_shape[1] if grows else study.height
-    _check_blocks(facts, preset, split, height)
     if study.scaling_mode == "strong":
         global_batch = study.batch or preset.global_batch
         if global_batch % num_replicas:
@@ -64,13 +59,9 @@ def work_of(study: Study, facts: Workload, num_ranks: int) -> Work:
                 f"multiple of {ranks}; choose --ranks from: {_listed(global_batch, times=split)};{further} or another "
                 "--batch"
             )
-        return Work(
-            split=split, local_batch=global_batch // num_replicas, global_batch=global_batch, height=height
-        )
-    local_batch = study.batch or preset.local_batch
-    if study.scaling_mode == "weak":
-        local_batch *= split
-    return Work(split=split, local_batch=local_batch, global_batch=local_batch * num_replicas, height=height)
+        return Work(split=split, local_batch=global_batch // num_replicas, global_batch=global_batch)
+    local_batch = split * (study.batch or preset.local_batch)
+    return Work(split=split, local_batch=local_batch, global_batch=local_batch * num_replicas)
 
 
 def _split_of(study: Study, preset: Preset, num_ranks: int) -> int:
@@ -78,8 +69,6 @@ def _split_of(study: Study, preset: Preset, num_ranks: int) -> int:
         return 1
     if study.split != AUTO:
         return int(study.split)
-    if study.scaling_mode == "resolution":
-        return num_ranks
     if study.scaling_mode == "weak":
         return 1
     return split_needed(num_ranks, study.batch or preset.global_batch)
@@ -93,16 +82,13 @@ def _check_rows(facts: Workload, preset: Preset, split: int) -> None:
         )
 
 
-def _check_blocks(facts: Workload, preset: Preset, split: int, height: int | None) -> None:
+def _check_blocks(facts: Workload, preset: Preset, split: int) -> None:
     """Returns if that many ranks can share a sample. Raises UsageError."""
-    if split == 1:
-        return
-    whole = facts.preset(preset.name, height=height) if height else preset
-    if split > whole.largest_split:
+    if split > preset.largest_split:
         raise UsageError(
-            f"split {split} of {facts.name} ({preset.name}): its {whole.input_shape[1]} rows are "
-            f"{whole.largest_split} blocks of {preset.block_rows}, and a rank has one or more; give --split "
-            f"{whole.largest_split} at most"
+            f"split {split} of {facts.name} ({preset.name}): its {preset.input_shape[1]} rows are "
+            f"{preset.largest_split} blocks of {preset.block_rows}, and a rank has one or more; give --split "
+            f"{preset.largest_split} at most"
         )
 
 
@@ -115,11 +101,11 @@ def dividing(study: Study, workload: str, shape: Shape) -> tuple[list[Size], lis
     sizes, facts = list(shape.sizes), study.facts(workload)
     variants = list(chain(*(study.variants(backend) for backend in study.backends)))
     for variant in variants:
-        preset = facts.preset(variant.preset, variant.sequence_length, height=variant.height)
+        preset = facts.preset(variant.preset)
         _check_rows(facts, preset, max(_split_of(variant, preset, size.num_ranks) for size in sizes))
     if study.scaling_mode != "strong" or study.ranks or study.nodes:
         return sizes, []
-    preset = facts.preset(study.preset, study.sequence_length)
+    preset = facts.preset(study.preset)
     batches = {variant.batch or preset.global_batch for variant in variants}
 
     def smallest(size: Size, batch: int) -> int | None:

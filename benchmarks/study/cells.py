@@ -42,7 +42,7 @@ class CellMaker:
         (self._algorithm,) = study.algorithms
         self._study, self._framework, self._environment, self._shape = study, framework, environment, shape
         self._facts = facts
-        self._preset = facts.preset(study.preset, study.sequence_length, height=study.height)
+        self._preset = facts.preset(study.preset)
         works = _works(study, facts, shape.ranks)
         check_small(facts, self._preset, min(work.local_batch for work in works))
         num_samples = max(work.global_batch for work in works)
@@ -51,8 +51,6 @@ class CellMaker:
             path,
             num_samples=num_samples,
             skip_bad=study.skip_bad,
-            sequence_length=study.sequence_length,
-            height=study.height,
         )
         if study.target and self._source.path:
             num_known = facts.num_samples(self._source, self._preset)
@@ -104,7 +102,7 @@ class CellMaker:
         mode, changes = self._study.scaling_mode, []
         if mode == "strong" and local_batch != base.local_batch:
             changes.append(whole)
-        if mode != "resolution" and work.split > 1:
+        if work.split > 1:
             changes.append(whole | {"split": work.split})
         return [self._group_alone(base.model_copy(update=change), path) for change in changes]
 
@@ -130,8 +128,6 @@ class CellMaker:
             workload=self._facts.name,
             own=self._study.own_models.get(self._facts.name),
             preset=self._preset.name,
-            sequence_length=self._study.sequence_length,
-            height=work.height,
             framework=self._framework,
             backend=backend,
             backend_options=self._study.backend_options.get(backend, {}),
@@ -155,7 +151,6 @@ class CellMaker:
             global_batch=global_batch,
             precision=self._study.precision,
             compiled=self._study.compiled,
-            memory_format=self._study.memory_format,
             device=self._study.device,
             control=control,
             slept=self._slept(local_batch),

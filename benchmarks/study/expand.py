@@ -32,8 +32,7 @@ from dlscale.collectives import Setup, capabilities, check_algorithm, check_setu
 from dlscale.collectives.algorithms.registry import read_algorithm
 from dlscale.collectives.grpc_ps.messages import ELEMENTWISE
 from dlscale.collectives.sharding import check_sharding
-from dlscale.models.frameworks import FRAMEWORKS, check_memory_format, check_precision
-from dlscale.models.workload import SYNTHETIC
+from dlscale.models.frameworks import FRAMEWORKS, check_precision
 
 
 def backends_on_device(study: Study) -> tuple[list[str], list[str]]:
@@ -70,7 +69,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     cannot train on, data that do not fit, and what the ranks would refuse.
     """
     check_profile(study, shape)
-    paths = data_paths(_checked_data(study, data), study.workloads)
+    paths = data_paths(data, study.workloads)
     pairs, left_out = _trainable(study)
     left_out += check_shards(study, pairs)
     networks, without = _networks(study)
@@ -145,17 +144,6 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
         shape=shape,
         warnings=(*left_out, *_warnings(shape)),
     )
-
-
-def _checked_data(study: Study, data: str | None) -> str | None:
-    """The data, which is synthetic where samples grow with their ranks. Raises UsageError for other data there."""
-    if study.scaling_mode != "resolution":
-        return data
-    if data not in (None, str(SYNTHETIC)):
-        raise UsageError(
-            f"--data {data} in {study.name}, whose samples have as many rows as are asked for; leave it out"
-        )
-    return str(SYNTHETIC)
 
 
 # What is trained by a program of TensorFlow's own, which has no place for a Keras model: the backend, and why.
@@ -248,7 +236,6 @@ def _networks(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
             try:
                 facts.check_framework(framework)
                 for variant in study.variants("none"):
-                    check_memory_format(framework, variant.memory_format)
                     check_precision(variant.precision, device=study.device)
             except UsageError as error:
                 problems.append((framework, error))

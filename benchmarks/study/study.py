@@ -133,22 +133,11 @@ class Study(Frozen):
         description="Samples per step: per rank (weak) or in total (strong scaling); 16|32: a curve each.",
         json_schema_extra=WHAT,
     )
-    sequence_length: PositiveInt | None = where_given(
-        None,
-        description="Tokens per sample, of workloads whose samples are sequences; default: the preset's.",
-    )
-    height: PositiveInt | None = where_given(
-        None,
-        description="Rows per sample, where networks take others than the preset's; default: the preset's.",
-    )
     precision: Literal["fp32", "tf32", "bf16"] = Field(
         description="Precision: fp32, bf16, or on GPUs tf32; fp32|bf16: a curve each.", json_schema_extra=WHAT
     )
     compiled: bool = Field(
         False, description="Compiled networks: torch.compile, or XLA in TensorFlow; no|yes: a curve each."
-    )
-    memory_format: Literal["channels_last", "channels_first"] = Field(
-        "channels_last", description="Memory format; channels_first is for torch only."
     )
     device: Literal["cpu", "gpu"] = Field(
         "cpu",
@@ -236,7 +225,6 @@ class Study(Frozen):
             framework=framework,
             precision=self.precision,
             local_batch=local_batch,
-            sequence_length=self.sequence_length,
         )
         if key not in self.slept_by_profile:
             raise UsageError(

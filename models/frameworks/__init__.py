@@ -1,4 +1,4 @@
-"""The frameworks that networks are written in: their modules by name, their memory formats, and which GPU is whose.
+"""The frameworks that networks are written in: their modules by name, and which GPU is whose.
 
 Nothing here imports a framework before it is asked for. Local rank r of a node trains on GPU r of those that its
 framework sees there.
@@ -16,10 +16,6 @@ from dlscale.base.errors import UsageError, unknown
 
 FRAMEWORKS = ("torch", "tensorflow")  # what `all` stands for
 DEVICES = ("cpu", "gpu")
-MEMORY_FORMATS = {
-    "torch": ("channels_last", "channels_first"),
-    "tensorflow": ("channels_last",),  # its convolutions on CPUs have no other
-}
 
 
 def framework_module(framework: str) -> Any:
@@ -38,16 +34,6 @@ def framework_module(framework: str) -> Any:
         raise UsageError(
             f"{framework} is not installed here ({error}); pip install 'dlscale[{framework}]'"
         ) from error
-
-
-def check_memory_format(framework: str, memory_format: str) -> None:
-    """Returns if the framework's convolutions have that memory format. Raises UsageError."""
-    known = MEMORY_FORMATS.get(framework, ())
-    if known and memory_format not in known:
-        raise UsageError(
-            f"{framework} was asked for {memory_format}, but its convolutions have: {', '.join(known)}; "
-            "choose another memory_format or --frameworks"
-        )
 
 
 def check_precision(precision: str, *, device: str) -> None:

@@ -32,7 +32,6 @@ from dlscale.models.weights import WEIGHT, Initial
 from dlscale.models.workload import Execution, Preset, State, Weights
 
 Batch = tuple[torch.Tensor, ...]
-MEMORY_FORMATS = {"channels_last": torch.channels_last, "channels_first": torch.contiguous_format}
 SHARE = "share_of_rate"  # in a group of an optimizer: its learning rate, relative to that of the first one
 DEVICES = {
     "cpu": "cpu",
@@ -134,7 +133,7 @@ def replica_factory(make_program: Callable[..., TorchProgram], preset: Preset, e
                 ],
             )
         for network in program.networks:
-            _lay_out(network, MEMORY_FORMATS[execution.memory_format])
+            _lay_out(network)
             if execution.precision == "fp64":
                 network.double()
         replica = TorchReplica(program, make_batches(), execution)
@@ -175,8 +174,7 @@ class TorchReplica(BatchedReplica):
             if self._execution.precision == "fp64" and tensor.is_floating_point():
                 tensor = tensor.double()
             if tensor.dim() == 4:
-                tensor = tensor.permute(0, 3, 1, 2)
-                tensor = tensor.contiguous(memory_format=MEMORY_FORMATS[self._execution.memory_format])
+                tensor = tensor.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
             tensors.append(_on_gpu(tensor) if self.device == "gpu" else tensor)
         return tuple(tensors)
 
@@ -301,11 +299,11 @@ def has_weights(module: nn.Module) -> bool:
     return any(True for _ in module.parameters())
 
 
-def _lay_out(network: nn.Module, memory_format: torch.memory_format) -> None:
-    """Weights and buffers of images in that memory format; those of volumes (5 axes) stay as they are."""
+def _lay_out(network: nn.Module) -> None:
+    """Weights and buffers of images with channels last; those of volumes (5 axes) stay as they are."""
     for tensor in (*network.parameters(), *network.buffers()):
         if tensor.dim() == 4:
-            tensor.data = tensor.data.contiguous(memory_format=memory_format)
+            tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
 
 
 def _laid_out_like(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.base.errors import UsageError
 from dlscale.models.layers import Layer, dense
 from dlscale.models.weights import normal
 from dlscale.models.workload import Preset, Workload
@@ -54,34 +53,6 @@ NETWORKS = {
     "small": Network(num_layers=4, width=256, num_heads=4, num_positions=256, vocabulary=256),
     "tiny": Network(num_layers=2, width=64, num_heads=2, num_positions=128, vocabulary=256),
 }
-
-
-def forward_flops(network: Network, sequence_length: int) -> int:
-    """Operations of a forward pass over one sequence of T tokens: 2 per multiply-add of all products of matrices.
-
-    Attention's two products count with all T x T pairs, also those that causal attention masks: kernels differ in how
-    many of them they skip.
-    """
-    width = network.width
-    kernels = network.num_layers * (4 * width * width + 2 * width * network.num_hidden)
-    attention = network.num_layers * 2 * sequence_length * width
-    return 2 * sequence_length * (kernels + attention + width * network.vocabulary)
-
-
-def at_length(preset: Preset, sequence_length: int) -> Preset:
-    """The preset with samples of so many tokens. Raises UsageError for more than the network has positions."""
-    network = NETWORKS[preset.name]
-    if sequence_length > network.num_positions:
-        raise UsageError(
-            f"sequence_length {sequence_length} was asked for, but the network of gpt {preset.name} has "
-            f"{network.num_positions} positions; give at most as many"
-        )
-    return replace(
-        preset,
-        input_shape=(sequence_length,),
-        tokens_per_sample=sequence_length,
-        forward_flops_per_sample=forward_flops(network, sequence_length),
-    )
 
 
 def step_layers(preset: Preset) -> list[Layer]:
@@ -162,7 +133,6 @@ WORKLOAD = Workload(
     optimizer="adam",
     num_slots=2,
     running_statistics=False,
-    at_length=at_length,
     layers=step_layers,
     references=(
         "A. Radford et al., Language Models are Unsupervised Multitask Learners, OpenAI 2019",

@@ -8,12 +8,11 @@ The 224x224x3 benchmark network is that of the authors' repository, `networks/bi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.base.errors import UsageError
 from dlscale.models.layers import Layer, dense
 from dlscale.models.weights import he_normal
 from dlscale.models.workload import Preset, Workload
@@ -39,20 +38,6 @@ NETWORKS = {
     "tiny": Network(num_convolutions=3, num_filters=8, num_hidden=16),
 }
 KEEP_PROBABILITY = 0.5
-
-
-def at_height(preset: Preset, height: int) -> Preset:
-    """The preset with events of so many rows. Raises UsageError where a dense layer counts them."""
-    network = NETWORKS[preset.name]
-    if network.num_hidden:
-        raise UsageError(
-            f"height {height} was asked for, but the hidden layer of hep_cnn {preset.name} has weights for each row; "
-            "choose preset paper, which ends in a global mean"
-        )
-    channels, before, width = preset.input_shape
-    classifier = 2 * 2 * network.num_filters
-    flops = (preset.forward_flops_per_sample - classifier) * height // before + classifier
-    return replace(preset, input_shape=(channels, height, width), forward_flops_per_sample=flops)
 
 
 def step_layers(preset: Preset) -> list[Layer]:
@@ -132,7 +117,6 @@ WORKLOAD = Workload(
     optimizer="adam",
     num_slots=2,
     running_statistics=False,
-    at_height=at_height,
     layers=step_layers,
     references=(
         "T. Kurth et al., Deep Learning at 15PF, SC17, arXiv:1708.05256",

@@ -84,11 +84,9 @@ class OwnWorkload(Workload):
         *,
         num_samples: int = 1,
         skip_bad: bool = False,
-        sequence_length: int | None = None,
-        height: int | None = None,
     ) -> Input:
         """The samples of the file. Raises UsageError for another input, and if they are too few."""
-        self.preset(preset, sequence_length, height=height)
+        self.preset(preset)
         if path == SYNTHETIC:
             return Input()
         if path is not None:

@@ -8,7 +8,7 @@ learning rate of 0.1 for 256 images. No convolution has a bias, for batch norm f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,14 +80,6 @@ def learning_rate(global_batch: int) -> float:
     return LEARNING_RATE * global_batch / REFERENCE_BATCH
 
 
-def at_height(preset: Preset, height: int) -> Preset:
-    """The preset with images of so many rows: its convolutions have as many operations per row."""
-    channels, before, width = preset.input_shape
-    classifier = 2 * NETWORKS[preset.name].num_features * preset.num_classes
-    flops = (preset.forward_flops_per_sample - classifier) * height // before + classifier
-    return replace(preset, input_shape=(channels, height, width), forward_flops_per_sample=flops)
-
-
 def step_layers(preset: Preset, network: Network | None = None) -> list[Layer]:
     """What a step of a preset computes; of another network of the kind on the preset's images."""
     network = network or NETWORKS[preset.name]
@@ -155,7 +147,6 @@ WORKLOAD = Workload(
     target_metric="top-1 accuracy on the validation images",
     optimizer="sgd",
     num_slots=1,  # the momentum
-    at_height=at_height,
     layers=step_layers,
     references=(
         "K. He et al., Deep Residual Learning for Image Recognition, CVPR 2016, arXiv:1512.03385",

@@ -99,12 +99,3 @@ def test_what_is_sharded_is_in_a_curves_name_and_is_no_family_of_its_own():
     cells = [record.case.cell for record in [base, *records]]
     assert base_cell(sharded, cells, same_backend=True) == records[2].case.cell
     assert base_cell(sharded, cells, same_backend=False) == base.case.cell
-
-
-def test_lengths_of_sequences_are_families_and_named_with_their_tokens():
-    records = [make_record(backend="ring", sequence_length=length) for length in (64, 128)]
-    assert names(records, settings=SETTINGS) == ["ring, 64 tokens", "ring, 128 tokens"]
-    first, second = (family_of(record.case.cell, system="local") for record in records)
-    assert first != second
-    assert "64 tokens" in first.title
-    assert first.file_stem != second.file_stem

@@ -94,7 +94,6 @@ def test_a_base_case_without_a_number_is_told(base, why):
         {"cores_per_rank": 2},
         {"precision": "bf16"},
         {"compiled": True},
-        {"memory_format": "channels_first"},
         {"device": "gpu"},
         {"slept": Slept(forward_seconds=0.1, backward_seconds=0.2)},
         {"framework": "tensorflow"},

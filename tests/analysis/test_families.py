@@ -12,10 +12,7 @@ def family(**fields):
     ("fields", "file_stem"),
     [
         ({}, "hep_cnn-tiny-torch-weak-fp32"),
-        (
-            {"compiled": True, "memory_format": "channels_first"},
-            "hep_cnn-tiny-torch-weak-fp32-compiled-channels_first",
-        ),
+        ({"compiled": True}, "hep_cnn-tiny-torch-weak-fp32-compiled"),
         ({"device": "gpu"}, "hep_cnn-tiny-torch-weak-fp32-gpu"),
     ],
 )
@@ -27,5 +24,4 @@ def test_a_reference_covers_only_what_ran_the_same_way():
     reference = family(control="whole_machine", cores_per_rank=4)
     assert family().covers(reference)
     assert not family(compiled=True).covers(reference)
-    assert not family(memory_format="channels_first").covers(reference)
     assert not family(device="gpu").covers(reference)

@@ -3,7 +3,6 @@
 import pytest
 
 from dlscale.analysis.curves import with_curve_names
-from dlscale.analysis.findings import scaling
 from dlscale.analysis.measured import measure
 from dlscale.analysis.text import backend_name
 from tests.analysis.reading import row_of
@@ -48,25 +47,6 @@ def test_weak_scaling_with_replicas_is_of_the_same_family_as_without():
     )
     row = row_of(measure(records), num_ranks=4)
     assert (row.family.batch, row.efficiency_backend.center) == (8, pytest.approx(0.8))
-
-
-def test_samples_of_more_rows_count_as_many_times_the_work():
-    common = {"scaling_mode": "resolution", "preset": "paper", "backend": "ring", "local_batch": 1}
-    records = six(height=224, samples_per_second=10.0, **common)
-    records += six(
-        num_ranks=2, split=2, height=448, global_batch=1, samples_per_second=9.0, **common
-    )  # twice the rows by two ranks
-    table = measure(records)
-    row = row_of(table, num_ranks=2)
-    assert row.efficiency_backend.center == pytest.approx(0.9)
-    assert scaling.scaling_row(row)["pixels_per_second"] == pytest.approx(9.0 * 448 * 224)
-    assert {one.family.height for one in scaling.FINDING.of(table)} == {224}
-    assert names(records) == [("ring", 1), ("ring", 2)]
-
-
-def test_rows_of_other_heights_are_other_families():
-    records = [make_record(preset="paper", height=height) for height in (None, 448)]
-    assert len(measure(records).families) == 2
 
 
 def test_a_curve_of_one_split_has_its_base_case():

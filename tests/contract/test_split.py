@@ -10,9 +10,9 @@ from dlscale.benchmarks.rank.checks import make_audit, update_gates
 from dlscale.benchmarks.rank.split import split_gate, split_precision_gate
 from dlscale.collectives.neighbours import carrier_of, connect_neighbours
 from dlscale.collectives.neighbours.gathering import over_control
-from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Input, Shard
 from tests.faults import halos
+from tests.taller import taller
 
 from .conftest import audit_steps, device_of, mark, take_gpu
 
@@ -41,12 +41,11 @@ def shared(world, connected):
 
 
 def factory_of(name, *, preset="tiny", framework="torch", height=None, precision="fp64"):
-    return load_workload(name).factory(
+    return taller(name, preset, height).factory(
         framework=framework,
         preset=preset,
         local_batch=2,
         source=Input(),
-        height=height,
         execution=Execution(device=device_of("none"), precision=precision),
     )
 

@@ -62,7 +62,7 @@ SHARING = [
     TWO | {"split": 2, "global_batch": 4, "framework": framework} for framework in ("torch", "tensorflow")
 ]
 WITH_BATCH_NORM = {"workload": "cosmogan", "data": "synthetic"}
-UNEVEN = {"workload": "resnet50", "data": "synthetic", "height": 96}  # 3 blocks on 2 ranks
+UNEVEN = {"num_ranks": 3, "split": 3}  # 3 + 3 + 2 blocks
 OF_PARTS = ["part_not_updated", "part_updated_twice", "part_gathered_stale"]
 OF_SERVERS = ["servers_zero_a_shard", "servers_zero_all", "servers_halve", "servers_shorten"]
 

@@ -66,7 +66,7 @@ def told(mistake, tmp_path):
         ("run weak-scaling --colour red", ["--colour"]),
         (
             "run weak-scalign",
-            ["'weak-scalign'", "strong-scaling, time-to-solution, weak-resolution, weak-scaling"],
+            ["'weak-scalign'", "strong-scaling, time-to-solution, weak-scaling"],
         ),
         ("run weak-scaling --system cory", ["no system 'cory' (did you mean cori?)", "local"]),
         ("run weak-scaling --system none.toml", ["no file none.toml", "local"]),

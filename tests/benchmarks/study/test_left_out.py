@@ -10,7 +10,6 @@ from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import Policy
-from dlscale.collectives import Setup, check_setup
 from dlscale.models.workload import Workload
 
 ONE_NODE, NODES = (Size(1, 1),), (Size(1, 1), Size(1, 2), Size(2, 4))
@@ -71,14 +70,6 @@ def test_a_network_in_a_named_framework_must_be_there(in_torch_only, frameworks)
         UsageError, match="hep_cnn has no network in tensorflow; choose --frameworks from: torch"
     ):
         plan(frameworks=frameworks, backends=["ring"])
-
-
-def test_a_memory_format_of_one_framework_leaves_the_other_out():
-    planned = plan(frameworks=["all"], backends=["ring"], memory_format="channels_first")
-    assert trained(planned) == {("hep_cnn", "torch")}
-    assert "hep_cnn in tensorflow is left out" in planned.warnings[0]
-    with pytest.raises(UsageError, match="tensorflow was asked for channels_first"):
-        plan(frameworks=["tensorflow"], backends=["ring"], memory_format="channels_first")
 
 
 @pytest.mark.parametrize(

@@ -70,17 +70,6 @@ OF_SPEED = [
         },
         "local batch of 1, but .* needs 2 images or more",
     ),
-    ({"sequence_length": 64}, "samples of hep_cnn are no sequences; leave it out"),
-    (
-        {"workloads": ["gpt", "resnet50"], "preset": "tiny", "sequence_length": 64},
-        "resnet50 are no sequences",
-    ),
-    (
-        {"workloads": ["gpt"], "preset": "tiny", "sequence_length": 129},
-        "has 128 positions; give at most as many",
-    ),
-    ({"workloads": ["gpt"], "preset": "tiny", "sequence_length": [64, 129]}, "has 128 positions"),
-    ({"workloads": ["gpt"], "sequence_length": 0}, "sequence_length.*more than 0"),
     ({"target": {"learning_rate": 1e-3}}, r"belongs to time-to-solution: leave target\.learning_rate out"),
 ]
 OF_TARGETS = [

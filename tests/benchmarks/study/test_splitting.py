@@ -56,21 +56,6 @@ def test_weak_scaling_keeps_the_samples_of_a_rank():
     ]
 
 
-def test_resolution_keeps_the_rows_of_a_rank_and_reads_nothing():
-    planned = plan("weak-resolution", backends=["none", "ring"], ranks=[1, 2, 4], preset="paper")
-    cells = {(c.backend, c.num_ranks): c for launch in planned.launches for c in [launch.cell]}
-    assert {key: (c.split, c.height, c.local_batch, c.global_batch) for key, c in cells.items()} == {
-        ("none", 1): (1, 224, 1, 1),
-        ("none", 2): (2, 448, 1, 1),
-        ("none", 4): (4, 896, 1, 1),
-        ("ring", 1): (1, 224, 1, 1),
-        ("ring", 2): (2, 448, 1, 1),
-        ("ring", 4): (4, 896, 1, 1),
-    }
-    assert {c.rank_work for c in cells.values()} == {1.0}
-    assert {c.data for c in cells.values()} == {"synthetic"}
-
-
 def test_whoever_exchanges_nothing_computes_on_the_same_rows():
     planned = plan(**STRONG, backends=["none", "ring"], batch=2, ranks=[1, 2, 4], split=2)
     for backend in ("none", "ring"):
@@ -94,7 +79,6 @@ def test_one_rank_computes_alone_what_a_smaller_batch_and_thin_blocks_are():
         *((2, 2, 2), (2, 4, 4)),
     ]
     assert alone(plan(preset="tiny", batch=4, split=[1, 2], **own)) == [(2, 8, 8)]
-    assert alone(plan("weak-resolution", **own | {"ranks": [1, 2], "preset": "paper"})) == []
 
 
 def test_rows_go_over_torch_beside_its_backends_and_over_mpi_beside_all_others():
@@ -127,7 +111,7 @@ def test_a_split_is_written_only_where_samples_are_split():
     whole, split = (
         next(iter(trained(plan(preset="tiny", backends=["ring"], ranks=[2], split=s), 2))) for s in (1, 2)
     )
-    assert not {"split", "height"} & whole.model_dump().keys()
+    assert "split" not in whole.model_dump()
     assert split.model_dump()["split"] == 2
     assert split.method == "ring, split 2"
 
@@ -154,7 +138,6 @@ REFUSED = [
         "^split 2 of inception_v3: its network has no form for rows",
     ),
     ({**RING, "workloads": ["gpt"], "split": 2}, "^split 2 of gpt: its network has no form for rows"),
-    ({"name": "weak-resolution", "workloads": ["gpt"]}, "^split 2 of gpt: its network has no form for rows"),
     ({**TINY, "workloads": ["gpt"]}, "^split 2 of gpt: its network has no form for rows"),
     ({**RING, "batch": 1, "ranks": [16], "split": "auto"}, r"^split 16 of hep_cnn \(tiny\): its 64 rows"),
     (
@@ -176,11 +159,6 @@ REFUSED = [
         {**TINY, "frameworks": ["tensorflow"], "backends": ["grpc_ps"]},
         "^split 2 with grpc_ps in tensorflow, which trains in a graph of TensorFlow 1",
     ),
-    (
-        {"name": "weak-resolution", "workloads": ["cosmogan"], "backends": ["ring"]},
-        "^height 64 was asked for",
-    ),
-    ({"name": "weak-resolution", "preset": "paper", "data": "mine.h5"}, "^--data mine.h5 in weak-resolution"),
     ({**TINY, "split": 0}, "split"),
 ]
 

@@ -59,7 +59,7 @@ def test_a_batch_is_per_rank_in_weak_and_in_total_in_strong_scaling(study, batch
 def test_other_questions_are_other_studies():
     changes = [
         *({}, {"launches": 7}, {"budget": "5min"}, {"ranks": [1]}, {"batch": 1}, {"batch": 200}),
-        *({"compiled": True}, {"precision": "bf16"}, {"memory_format": "channels_first"}),
+        *({"compiled": True}, {"precision": "bf16"}),
     ]
     assert len({plan(**change).digest for change in changes}) == len(changes)
     # The preset's own batch, asked for by its number, is the same cells.

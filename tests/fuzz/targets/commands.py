@@ -37,7 +37,7 @@ def run(words: list[str]) -> str:
 PLANNED = (
     "workloads=hep_cnn", "frameworks=torch,tensorflow", "backends=none,ring", "ring.teams=1|2", "preset=tiny",
     "horovod.cycle_time_ms=0.5|1", "algorithms=sync,easgd", "easgd.interval=1|8", "servers=1,2", "batch=16|32",
-    "precision=fp32|bf16", "compiled=no|yes", "memory_format=channels_last", "device=cpu", "skip_bad=yes",
+    "precision=fp32|bf16", "compiled=no|yes", "device=cpu", "skip_bad=yes",
     "ranks=1:2", "base=1", "launches=6", "budget=4min", "controls=synthetic,loader", "reference_launches=1",
     "repeats=0.5", "seed=1", "MPICH_ASYNC_PROGRESS=0|1", "target=auc=0.95", "rules.warmup_steps=3",
     "rules.max_warmup_steps=50", "rules.min_windows=10", "rules.min_window_seconds=0.15", "rules.min_steps=20",

@@ -28,56 +28,6 @@ def test_the_published_network():
     )
 
 
-@pytest.mark.parametrize("name", WORKLOAD.presets)
-def test_a_preset_at_its_own_length_is_itself(name):
-    preset = WORKLOAD.preset(name)
-    assert WORKLOAD.preset(name, preset.tokens_per_sample) == preset
-
-
-def test_another_length_changes_the_sample_and_not_the_network():
-    half = WORKLOAD.preset("small", sequence_length=128)
-    whole = WORKLOAD.preset("small")
-    assert (half.input_shape, half.tokens_per_sample, half.num_parameters) == (
-        (128,),
-        128,
-        whole.num_parameters,
-    )
-    # Attention's products of all pairs shrink to a quarter, everything else to a half.
-    pairs = 4 * 2 * 2 * 256 * 256 * 256
-    assert half.forward_flops_per_sample == (whole.forward_flops_per_sample - pairs) // 2 + pairs // 4
-    make = WORKLOAD.factory(
-        framework="torch", preset="small", local_batch=1, source=Input(), sequence_length=128
-    )
-    replica = make(shard=Shard(), seed=1)
-    assert replica.forward_flops() == half.forward_flops_per_sample
-    assert [array.shape for array in replica.next_batch()] == [(1, 128), (1, 128)]
-    assert sum(weight.size for weight in replica.weights()) == half.num_parameters
-
-
-@pytest.mark.parametrize(
-    ("workload", "preset", "length", "said"),
-    [
-        (
-            "gpt",
-            "paper",
-            2048,
-            "sequence_length 2048 was asked for, but the network of gpt paper has 1024 positions; ",
-        ),
-        ("gpt", "tiny", 129, "has 128 positions"),
-        ("gpt", "tiny", 0, "sequence_length 0 of gpt is no number of tokens; give 1 or more"),
-        (
-            "hep_cnn",
-            "tiny",
-            64,
-            "sequence_length 64 was asked for, but samples of hep_cnn are no sequences; leave it out",
-        ),
-    ],
-)
-def test_a_length_that_cannot_be_is_one_line(workload, preset, length, said):
-    with pytest.raises(UsageError, match=rf"^[^\n]*{said}[^\n]*$"):
-        load_workload(workload).preset(preset, sequence_length=length)
-
-
 def test_the_shipped_text_is_what_the_grammar_makes():
     """If the grammar changes: python -m dlscale.models.gpt.grammar > models/gpt/text.txt."""
     assert data.TEXT.read_bytes() == grammar.text()

@@ -12,6 +12,7 @@ from dlscale.models import load_workload
 from dlscale.models.parallel import deal_rows
 from dlscale.models.samples import LocalBatches
 from dlscale.models.workload import Input, Shard
+from tests.taller import taller
 
 
 @dataclass(frozen=True)
@@ -45,26 +46,10 @@ def test_more_ranks_than_blocks_and_parts_of_blocks_are_refused(height, split):
 
 
 def test_a_workload_says_into_how_many_parts_its_samples_go():
-    hep_cnn = load_workload("hep_cnn")
-    assert [hep_cnn.largest_split(preset) for preset in ("paper", "small", "tiny")] == [14, 8, 8]
-    assert hep_cnn.largest_split("paper", height=448) == 28
+    presets = load_workload("hep_cnn").presets
+    assert [presets[name].largest_split for name in ("paper", "small", "tiny")] == [14, 8, 8]
     assert not load_workload("inception_v3").splittable
-    assert load_workload("gpt").largest_split("tiny") == 1
-
-
-@pytest.mark.parametrize(("name", "preset"), [("hep_cnn", "paper"), ("resnet50", "tiny")])
-def test_operations_grow_with_the_rows(name, preset):
-    workload = load_workload(name)
-    facts = workload.preset(preset)
-    double = workload.preset(preset, height=2 * facts.input_shape[1])
-    units = {"hep_cnn": 128 * 2, "resnet50": 256 * 10}[name]
-    assert double.forward_flops_per_sample == 2 * facts.forward_flops_per_sample - 2 * units
-
-
-@pytest.mark.parametrize(("name", "preset", "height"), [("hep_cnn", "tiny", 128), ("cosmogan", "tiny", 64)])
-def test_networks_with_weights_for_each_row_have_one_height(name, preset, height):
-    with pytest.raises(UsageError, match=f"height {height}"):
-        load_workload(name).preset(preset, height=height)
+    assert load_workload("gpt").preset("tiny").largest_split == 1
 
 
 @pytest.mark.parametrize(
@@ -73,8 +58,8 @@ def test_networks_with_weights_for_each_row_have_one_height(name, preset, height
 @pytest.mark.parametrize("skip_bad", [False, True])
 @pytest.mark.parametrize("synthetic", [False, True])
 def test_ranks_of_a_replica_have_the_rows_of_its_batches(name, preset, skip_bad, synthetic):
-    workload = load_workload(name)
-    facts = workload.preset(preset, height=64 if name == "resnet50" else None)
+    workload = taller(name, preset, 64 if name == "resnet50" else None)
+    facts = workload.preset(preset)
     source = Input() if synthetic else workload.data().default_input(facts)
 
     def batch(shard):

@@ -18,6 +18,7 @@ from dlscale.models.frameworks._torch import has_weights
 from dlscale.models.parallel import Part, deal_rows
 from dlscale.models.parallel._torch import Layers
 from dlscale.models.workload import Execution, Input, Shard
+from tests.taller import taller
 
 TOLERANCE = 1e-12
 CASES = {  # name: workload, preset, height, and the split
@@ -30,12 +31,11 @@ CASES = {  # name: workload, preset, height, and the split
 
 def factory(case, **execution):
     name, preset, height, _ = CASES[case]
-    return load_workload(name).factory(
+    return taller(name, preset, height).factory(
         framework="torch",
         preset=preset,
         local_batch=2,
         source=Input(),
-        height=height,
         execution=Execution(**execution),
     )
 
@@ -71,11 +71,9 @@ def mean(lists):
     return [np.mean(arrays, axis=0) for arrays in zip(*lists, strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("case", "memory_format"), [*((case, "channels_last") for case in CASES), ("gan", "channels_first")]
-)
-def test_the_mean_over_ranks_is_the_gradient_of_one_device(case, memory_format):
-    make = factory(case, memory_format=memory_format)
+@pytest.mark.parametrize("case", CASES)
+def test_the_mean_over_ranks_is_the_gradient_of_one_device(case):
+    make = factory(case)
     gradients, statistics, outputs = trained(make)
     ranks = in_threads(CASES[case][-1], lambda neighbours: trained(make, neighbours=neighbours))
     for step, expected in enumerate(gradients):
