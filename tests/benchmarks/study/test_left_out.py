@@ -10,6 +10,7 @@ from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import Policy
+from dlscale.collectives import Setup, check_setup
 from dlscale.models.workload import Workload
 
 ONE_NODE, NODES = (Size(1, 1),), (Size(1, 1), Size(1, 2), Size(2, 4))
