@@ -37,11 +37,9 @@ def part_files(folder: Path, is_part: Callable[[str], Any]) -> list[Path]:
 
 
 def shard_indices(
-    num_samples: int, *, shard: Shard, local_batch: int, seed: int, begin: int = 0, passed: int = 0
+    num_samples: int, *, shard: Shard, local_batch: int, seed: int, begin: int = 0
 ) -> Iterator[NDArray[np.int64]]:
     """Endless local batches of sample indices, [local_batch], from step `begin` on.
-
-    `passed` samples of all shards came before step 0, in batches of other sizes.
 
     No overlap between ranks, no sample left out.
 
@@ -56,7 +54,7 @@ def shard_indices(
 
     step = begin
     while True:
-        first = passed + (step * shard.count + shard.index) * local_batch
+        first = (step * shard.count + shard.index) * local_batch
         epochs, places = np.divmod(np.arange(first, first + local_batch), num_samples)
         yield np.array([order(int(epoch))[place] for epoch, place in zip(epochs, places, strict=True)])
         step += 1
@@ -161,7 +159,6 @@ class LocalBatches:
         self.num_samples = 0  # of the input; 0 where it is synthetic
         self.last_samples: Indices | None = None  # of the batch that was read last
         self.num_drawn = 0  # batches
-        self.num_read = 0  # samples in them, of this shard
         self.fixed: Arrays | None = None
         self._data, self._preset, self._local_batch, self._gate = data, preset, local_batch, gate
         self._rows = preset.rows(shard.neighbours) if shard.neighbours else None
@@ -185,23 +182,11 @@ class LocalBatches:
         if gate:
             self.fixed = self._read()
 
-    def begin_at(self, num_drawn: int, num_read: int | None = None) -> None:
-        """Go on as after so many batches, between two of them. Samples left out meanwhile are not known.
-
-        They had `num_read` samples of this shard; None: each had as many as one has now.
-        """
-        begin = num_drawn * self._local_batch if num_read is None else num_read
-        skipped, self.num_drawn, self.num_read = begin - self.num_read, num_drawn, begin
+    def begin_at(self, num_drawn: int) -> None:
+        """Go on as after so many batches, between two of them. Samples left out meanwhile are not known."""
+        skipped, self.num_drawn = (num_drawn - self.num_drawn) * self._local_batch, num_drawn
         if self.fixed is None:
             self._samples.skip(skipped)
-            self._order = self._indices()
-
-    def resize(self, local_batch: int) -> None:
-        """From the next local batch on they have so many samples, on all shards; not where they are always the same."""
-        if self.fixed is not None:
-            raise ValueError(f"fixed batches of {self._local_batch} samples cannot have {local_batch}")
-        if local_batch != self._local_batch:
-            self._local_batch = local_batch
             self._order = self._indices()
 
     def samples(self) -> Iterator[Arrays]:
@@ -213,7 +198,6 @@ class LocalBatches:
         """The inputs of this step besides the samples: masks, z and the like (`DataModule.step_inputs`)."""
         inputs = self._draw() if self._fixed_inputs is None else self._fixed_inputs
         self.num_drawn += 1
-        self.num_read += self._local_batch
         return inputs
 
     def _draw(self) -> Arrays:
@@ -229,7 +213,7 @@ class LocalBatches:
             shard=self._shard,
             local_batch=self._local_batch,
             seed=self._order_seed,
-            passed=self._shard.count * self.num_read,
+            begin=self.num_drawn,
         )
         return (int(self._places[place]) for batch in batches for place in batch)
 

@@ -55,12 +55,12 @@ def he_normal(
 
 WEIGHT = "weight"  # of what a step changes: trainable weights are `weight.<place>`
 SLOTS = "optimizer"  # how names of what optimizers keep begin, with the optimizer's number
-NUM_DRAWN = "num_drawn"  # batches: the number of the next step; and the shard's samples in them
+NUM_DRAWN = "num_drawn"  # batches: the number of the next step
 
 
-def counted(num_drawn: int, num_read: int) -> NDArray[np.int64]:
-    """The numbers of batches and of samples as an array of two; `LocalBatches.begin_at` takes them back."""
-    return np.array([num_drawn, num_read], dtype=np.int64)
+def counted(num_drawn: int) -> NDArray[np.int64]:
+    """The number of batches as an array."""
+    return np.array([num_drawn], dtype=np.int64)
 
 
 def check_names(state: State, wanted: Mapping[str, Iterable[int]]) -> None:

@@ -184,12 +184,6 @@ class Replica(Protocol):
         Raises UsageError where the rate is fixed: in a graph of TensorFlow 1.
         """
 
-    def set_local_batch(self, local_batch: int) -> None:
-        """From the next batch on it has that many samples, none left out; at the same step on all shards.
-
-        Raises UsageError where the size is fixed: in a graph of TensorFlow 1.
-        """
-
     def last_samples(self) -> Indices | None:
         """Indices of the samples in the last local batch; None where all steps train on the same tensors."""
 

@@ -87,17 +87,12 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
 
 def _rules(target: Target) -> dict[str, Any]:
     """Columns of large-batch rules; None or empty where a rule has none."""
-    schedule, optimizer, growth = target.schedule, target.optimizer, target.growth
+    schedule, optimizer = target.schedule, target.optimizer
     return {
         "warm_up_samples": schedule.warm_up_samples if schedule else 0,
         "decay_samples": schedule.decay_samples if schedule else [],
-        "decay_factor": schedule.decay_factor if schedule and schedule.decay_samples else None,
-        "growth_samples": growth.samples if growth else [],
-        "growth_factor": growth.factor if growth else None,
         "optimizer": optimizer.name if optimizer else "workload",
         "momentum": optimizer.momentum if optimizer else None,
-        "weight_decay": optimizer.weight_decay if optimizer else None,
-        "trust_coefficient": optimizer.trust_coefficient if optimizer else None,
     }
 
 

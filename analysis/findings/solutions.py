@@ -27,6 +27,7 @@ from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.registry import has_other_updates
 from dlscale.collectives.sharding import NONE
+from dlscale.models.optimizers import DECAY_FACTOR
 from dlscale.models.quality.metric import Metric
 
 
@@ -193,10 +194,7 @@ def rules_text(target: Target) -> str:
             parts.append(f"warm-up over {schedule.warm_up_samples} samples")
         if schedule.decay_samples:
             after = ", ".join(map(str, schedule.decay_samples))
-            parts.append(f"learning rate times {schedule.decay_factor:g} after {after} samples")
-    if target.growth:
-        after = ", ".join(map(str, target.growth.samples))
-        parts.append(f"batch times {target.growth.factor} after {after} samples")
+            parts.append(f"learning rate times {DECAY_FACTOR:g} after {after} samples")
     if target.optimizer:
         terms = target.optimizer.model_dump(exclude={"name"}, exclude_none=True)
         values = ", ".join(f"{term.replace('_', ' ')} {value:g}" for term, value in terms.items())

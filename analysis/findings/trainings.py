@@ -100,9 +100,7 @@ def trainings_of(launches: CellLaunches) -> tuple[Training, ...]:
 
 
 def _training(case: MeasuredCase, solution: Solution) -> Training:
-    record, target, num_training = case.record, case.cell.target, solution.num_training
-    if target and target.growth:  # steps of several sizes: a step's median is no part of an epoch
-        num_training = None
+    record, num_training = case.record, solution.num_training
     return Training(
         block=case.block,
         seed=record.order_seed + record.case.block,

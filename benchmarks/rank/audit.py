@@ -58,8 +58,6 @@ class AuditedTraining:
     num_skipped: Callable[[], int]  # samples that this rank left out so far
     held_out: float = 0.0  # share of the input's samples that no batch has
     order: int = 0  # of the samples, beside the order that all trainings share
-    # Samples over all ranks before a step of the training; None: all batches are alike.
-    samples_before: Callable[[int], int] | None = None
     follow: Callable[[Replica, int], None] = lambda *_: (
         None
     )  # sets what that step of the training has of its own
@@ -334,7 +332,6 @@ class ReplayAudit:
             reference,
             last,
             shard=training.shard,
-            before=training.samples_before,
             held_out=training.held_out,
             order=training.order,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -20,19 +19,14 @@ def num_wrong_samples(
     step: int,
     *,
     shard: Shard,
-    before: Callable[[int], int] | None = None,
     held_out: float = 0.0,
     order: int = 0,
 ) -> int:
-    """How many samples that a replica read last are not, by definition, those of this shard of `step`.
-
-    `before` gives the samples of all shards before a step; None: all steps have as many.
-    """
+    """How many samples that a replica read last are not, by definition, those of this shard of `step`."""
     found = replica.last_samples()
     if found is None:
         return 0
-    passed = before(step) if before else step * shard.count * len(found)
-    place = passed + shard.index * len(found)
+    place = (step * shard.count + shard.index) * len(found)
     trained = _trained_on(replica.num_samples(), held_out=held_out)
     wanted = samples_at(place, len(found), num_samples=len(trained), order=order)
     return int(np.sum(found != trained[wanted]))

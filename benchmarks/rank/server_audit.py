@@ -283,7 +283,6 @@ class ServerAudit:
             reference,
             self._num_taken - 1,
             shard=training.shard,
-            before=training.samples_before,
             held_out=training.held_out,
             order=training.order,
         )

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import NonNegativeFloat, PositiveInt
@@ -68,7 +67,6 @@ def train_to_target(case: CaseRun) -> list[Gate]:
             saving=saving,
             audit=audit,
             longest_window=context.rules.stall_seconds / 4,
-            step_samples=case.step_samples(),
         ).run()
         case.write_observed()
         results: list[Gate] = []
@@ -104,7 +102,6 @@ def _audit(
         num_skipped=lambda: sum(replica.num_skipped() for replica in replicas),
         held_out=target.held_out,
         order=case.source.order,
-        samples_before=lambda step: target.samples(step, cell.global_batch),
         follow=steps.schedule.follow,
         step=steps.step,
         aside=context.aside,
@@ -125,35 +122,25 @@ def _audit(
 
 @dataclass(frozen=True, slots=True)
 class TrainingSchedule:
-    """The learning rate and the local batch of each step of a training to a target."""
+    """The learning rate of each step of a training to a target."""
 
     cell: Cell
     target: Target
 
     def rate(self, step: int) -> float | None:
         """None: the cell's own, all the time."""
-        samples = self.target.samples(step, self.cell.global_batch)
-        return self.target.rate(samples) if self.target.schedule else None
-
-    def local_batch(self, step: int) -> int | None:
-        """None: the cell's own, all the time."""
-        if not self.target.growth:
-            return None
-        samples = self.target.samples(step, self.cell.global_batch)
-        return self.cell.local_batch * self.target.growth.multiple(samples)
+        return self.target.rate(step * self.cell.global_batch) if self.target.schedule else None
 
     def follow(self, replica: Replica, step: int) -> None:
         """Give a replica what that step has."""
         if rate := self.rate(step):
             replica.set_learning_rate(rate)
-        if local_batch := self.local_batch(step):
-            replica.set_local_batch(local_batch)
 
 
 class ScheduledTrainer:
-    """A trainer whose learning rate and batch follow the target, from step number `begin` on (`Steppable`).
+    """A trainer whose learning rate follows the target, from step number `begin` on (`Steppable`).
 
-    They are set where they change, between two steps; a pipelined exchange applies older means with a new rate.
+    It is set where it changes, between two steps; a pipelined exchange applies older means with a new rate.
     `replica` is the one that the trainer holds.
     """
 
@@ -161,16 +148,12 @@ class ScheduledTrainer:
         self.trainer, self._replica, self.schedule = trainer, replica, schedule
         self._step = begin
         self._rate: float | None = None  # that was set last
-        self._local_batch: int | None = None
 
     def step(self) -> None:
-        rate, local_batch = self.schedule.rate(self._step), self.schedule.local_batch(self._step)
+        rate = self.schedule.rate(self._step)
         if rate and rate != self._rate:
             self._replica.set_learning_rate(rate)
             self._rate = rate
-        if local_batch and local_batch != self._local_batch:
-            self._replica.set_local_batch(local_batch)
-            self._local_batch = local_batch
         self.trainer.step()
         self._step += 1
 
@@ -205,7 +188,6 @@ class TargetTraining:
     audit: TargetAudit | None = None
     # Seconds of a window at most: it is written when it has ended, and silence looks like a hang.
     longest_window: float = math.inf
-    step_samples: int = 0  # that a step's update takes up; 0: the cell's global batch
     _step: int = 0
     _training: float = 0.0
     _step_seconds: float = 0.0  # of the last window
@@ -275,7 +257,7 @@ class TargetTraining:
         the rest is trained in another window.
         """
         if self.target.evaluate_every:
-            to_evaluation = self._steps_to_evaluation(self.target.evaluate_every)
+            to_evaluation = self.target.evaluate_every - self._step % self.target.evaluate_every
         else:
             to_evaluation = round((self._due - self._training) / self._step_seconds)
         seconds = min(self._seconds_left(), self.longest_window)
@@ -286,23 +268,12 @@ class TargetTraining:
             num_steps = min(num_steps, self.audit.stretches.num_to_next())
         return max(1, math.ceil(num_steps))
 
-    def _num_passed(self, step: int, every: int) -> int:
-        """The evaluations until that step: each comes after as many samples as `every` first steps have."""
-        return self._samples_at(step) // (every * self.cell.global_batch)
-
-    def _steps_to_evaluation(self, every: int) -> int:
-        """Steps to the next one: the first behind its samples. Where the batch grows, they are fewer than at first."""
-        samples = (self._num_passed(self._step, every) + 1) * every * self.cell.global_batch
-        most = math.ceil((samples - self._samples) / (self.step_samples or self.cell.global_batch))
-        after = range(self._step + 1, self._step + most + 1)
-        return 1 + bisect_left(after, samples, key=self._samples_at)
-
     def _is_due(self) -> bool:
         """Whether an evaluation is due: by steps, by seconds, or because the time is over."""
         if self._seconds_left() <= 0:
             return True
         if every := self.target.evaluate_every:
-            return self._num_passed(self._step, every) > self._num_passed(self._step - 1, every)
+            return self._step % every == 0
         tolerance = INTERVAL_TOLERANCE * (self.target.evaluate_seconds or math.inf)
         # The first step, which is slow, tells little of when that will be.
         return self._step > 1 and self._due - self._training <= max(tolerance, self._step_seconds / 2)
@@ -312,10 +283,8 @@ class TargetTraining:
         if self.audit:
             self.audit.stretches.before()
         window = time_window(self.steps, self.control, phase=phase, num_steps=num_steps)
-        seconds, before = self.control.maximum(window.seconds), self._samples
+        seconds = self.control.maximum(window.seconds)
         self._step += num_steps
-        if self.target.growth or self.step_samples not in (0, self.cell.global_batch):
-            window = replace(window, num_samples=self._samples - before)
         self._training += seconds
         self._step_seconds = max(seconds, SHORTEST_SECONDS) / num_steps
         self.emit(window)
@@ -333,10 +302,7 @@ class TargetTraining:
     @property
     def _samples(self) -> int:
         """Over all ranks, of the steps taken."""
-        return self._samples_at(self._step)
-
-    def _samples_at(self, step: int) -> int:
-        return self.target.samples(step, self.step_samples or self.cell.global_batch)
+        return self._step * self.cell.global_batch
 
     def _evaluate(self) -> End | None:
         """How the training ends here; None if it goes on."""

@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Text
-from dlscale.models.optimizers import BatchGrowth, OptimizerRule, RateSchedule
+from dlscale.models.optimizers import OptimizerRule, RateSchedule
 
 LearningRateScaling = Literal["none", "linear", "sqrt"]
 EvaluatingRanks = Literal["all", "first"]
@@ -19,8 +19,7 @@ class Target(Frozen):
 
     `scaling` says how `learning_rate`, which is used, follows from the rate of 1 rank with the ratio of global batches:
     not at all, in proportion (P. Goyal et al., arXiv:1706.02677), or with the square root (A. Krizhevsky,
-    arXiv:1404.5997). `schedule` says how it changes while training, `optimizer` what it is the rate of, and
-    `growth` how the batch grows.
+    arXiv:1404.5997). `schedule` says how it changes while training, and `optimizer` what it is the rate of.
     """
 
     metric: Text  # of the workload's `quality.METRICS`
@@ -36,11 +35,6 @@ class Target(Frozen):
     scaling: LearningRateScaling = "none"
     schedule: RateSchedule | None = where_given(None)  # None: the rate is constant
     optimizer: OptimizerRule | None = where_given(None)  # None: the network's own
-    growth: BatchGrowth | None = where_given(None)  # None: the batch is constant
-
-    def samples(self, step: int, global_batch: int) -> int:
-        """Samples over all ranks before that step (the first is 0); the cell's `global_batch` is that of the first."""
-        return self.growth.position(step, global_batch) if self.growth else step * global_batch
 
     def rate(self, samples: int) -> float:
         """The learning rate of the step that begins after so many samples over all ranks."""

@@ -54,8 +54,7 @@ class CellMaker:
         )
         if study.target and self._source.path:
             num_known = facts.num_samples(self._source, self._preset)
-            needed = num_samples * study.target.largest_growth
-            num_held_out = check_held_out(study.target, num_known, source=self._source, needed=needed)
+            num_held_out = check_held_out(study.target, num_known, source=self._source, needed=num_samples)
             _check_evaluation(study.target, self._preset, num_held_out, shape)
         self._data_name = "synthetic"
         if self._source.path:

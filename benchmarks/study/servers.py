@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.study.target import TargetRules
-from dlscale.models.optimizers import LAYERWISE
 from dlscale.models.workload import Workload
 
 _SERVERS = re.compile(r"(?P<servers>\d+)(/(?P<workers>\d+))?")
@@ -66,15 +65,9 @@ def check_served(rules: TargetRules, workload: Workload, backend: str) -> None:
     for option, asked in (
         ("target.warm_up_samples", rules.warm_up_samples),
         ("target.decay_samples", rules.decay_samples),
-        ("target.growth_samples", rules.growth_samples),
     ):
         if asked:
             raise UsageError(
-                f"{option} over {backend}: its servers make the updates, with one learning rate and batch for good; "
+                f"{option} over {backend}: its servers make the updates, with one learning rate for good; "
                 f"leave it out, or leave out {backend}"
             )
-    if rules.optimizer in LAYERWISE:
-        raise UsageError(
-            f"optimizer {rules.optimizer} over {backend}: its servers hold pieces of tensors, and the update needs "
-            f"norms of whole ones; choose another optimizer, or leave out {backend}"
-        )

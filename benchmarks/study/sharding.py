@@ -12,7 +12,6 @@ from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NONE, PARAMETERS
 from dlscale.models.frameworks import FRAMEWORKS
-from dlscale.models.optimizers import LAYERWISE
 
 if TYPE_CHECKING:
     from dlscale.benchmarks.study.study import Study
@@ -88,11 +87,6 @@ def check_shards(study: Study, pairs: Sequence[tuple[str, str]]) -> list[str]:
                 raise UsageError(
                     f"shard={shard} with {model.file}: {model.whole_network}; choose another shard"
                 )
-        if study.target and study.target.optimizer in LAYERWISE:
-            raise UsageError(
-                f"shard={shard} with optimizer {study.target.optimizer}, whose updates need norms of whole tensors: a "
-                f"rank has parts of them; choose another target.optimizer, or shard={NONE}"
-            )
     return left_out
 
 

@@ -18,13 +18,10 @@ from dlscale.base.strings import Text
 from dlscale.benchmarks.records.target import EvaluatingRanks, LearningRateScaling, Target
 from dlscale.models.held_out import held_out_samples
 from dlscale.models.optimizers import (
-    BatchGrowth,
-    Decay,
     Momentum,
     OptimizerName,
     OptimizerRule,
     RateSchedule,
-    Trust,
     check_ascending,
     optimizer_rule,
 )
@@ -74,61 +71,25 @@ class TargetRules(Frozen):
         0, description="Samples over which the learning rate rises from that of 1 rank to the scaled one."
     )
     decay_samples: Counts = where_given(
-        [], description="Numbers of samples from each of which on the learning rate is decayed."
-    )
-    decay_factor: float | None = where_given(
-        None, gt=0, lt=1, description="Factor of the learning rate at each of decay_samples; default: 0.1."
-    )
-    growth_samples: Counts = where_given(
-        [], description="Numbers of samples from each of which on the batch is multiplied."
-    )
-    growth_factor: int | None = where_given(
-        None, ge=2, description="Factor of the batch at each of growth_samples; default: 5."
+        [], description="Numbers of samples after each of which the learning rate is divided by 10."
     )
     optimizer: Literal["workload"] | OptimizerName = where_given(
         "workload", description="Optimizer: the workload's own, or one by name, with a learning rate."
     )
-    momentum: Momentum | None = where_given(
-        None, description="Momentum of the optimizer; default: sgd 0, lars and larc 0.9."
-    )
-    weight_decay: Decay | None = where_given(
-        None, description="Weight decay of the optimizer; default: sgd and larc 0, lars 0.0005."
-    )
-    trust_coefficient: Trust | None = where_given(
-        None, description="Trust coefficient of lars (default: 0.001) and larc (0.02)."
-    )
+    momentum: Momentum | None = where_given(None, description="Momentum of optimizer sgd; default: 0.")
 
     @property
     def rule(self) -> OptimizerRule | None:
-        """The optimizer by name; None: the networks' own. Raises ValueError for terms that it has not."""
-        terms = {
-            "momentum": self.momentum,
-            "weight_decay": self.weight_decay,
-            "trust_coefficient": self.trust_coefficient,
-        }
+        """The optimizer by name; None: the networks' own. Raises ValueError for a momentum that it has not."""
         if self.optimizer != "workload":
-            return optimizer_rule(self.optimizer, **terms)
-        for term, value in terms.items():
-            if value is not None:
-                raise ValueError(f"{term} {value:g} needs an optimizer by name; give one, e.g. sgd")
+            return optimizer_rule(self.optimizer, momentum=self.momentum)
+        if self.momentum is not None:
+            raise ValueError(f"momentum {self.momentum:g} needs an optimizer by name; give one, e.g. sgd")
         return None
-
-    @property
-    def growth(self) -> BatchGrowth | None:
-        """How the batch grows; None: it does not."""
-        if not self.growth_samples:
-            return None
-        asked = {} if self.growth_factor is None else {"factor": self.growth_factor}
-        return BatchGrowth(samples=self.growth_samples, **asked)
-
-    @property
-    def largest_growth(self) -> int:
-        """By how much the batch is larger in the end than at first."""
-        return self.growth.multiple(self.growth_samples[-1]) if self.growth else 1
 
     @model_validator(mode="after")
     def _check_optimizer(self) -> TargetRules:
-        _ = self.rule  # raises for terms that it has not
+        _ = self.rule  # raises for a momentum that it has not
         return self
 
     @model_validator(mode="after")
@@ -138,13 +99,9 @@ class TargetRules(Frozen):
                 f"a warm-up over {self.warm_up_samples} samples begins with the rate of 1 rank, which is the rate of "
                 "all here; set target.learning_rate_scaling to linear or sqrt"
             )
-        if self.decay_factor is not None and not self.decay_samples:
-            raise ValueError(f"decay_factor {self.decay_factor:g} is of no use without decay_samples")
-        if self.growth_factor is not None and not self.growth_samples:
-            raise ValueError(f"growth_factor {self.growth_factor} is of no use without growth_samples")
         return self
 
-    @field_validator("decay_samples", "growth_samples")
+    @field_validator("decay_samples")
     @classmethod
     def _check_order(cls, value: list[int]) -> list[int]:
         return check_ascending(value)
@@ -216,7 +173,6 @@ def resolved(
         scaling=rules.learning_rate_scaling,
         schedule=_schedule(rules, first_rate=rate),
         optimizer=rules.rule,
-        growth=rules.growth,
     )
 
 
@@ -261,12 +217,10 @@ def _check(metric: str, threshold: float, metrics: dict[str, Metric], workload: 
 def _schedule(rules: TargetRules, *, first_rate: float) -> RateSchedule | None:
     if not (rules.warm_up_samples or rules.decay_samples):
         return None
-    asked = {} if rules.decay_factor is None else {"decay_factor": rules.decay_factor}
     return RateSchedule(
         first_rate=first_rate,
         warm_up_samples=rules.warm_up_samples,
         decay_samples=rules.decay_samples,
-        **asked,
     )
 
 

@@ -60,13 +60,6 @@ class GraphReplica(TensorFlowReplica):
             "warm_up_samples and decay_samples over grpc_ps"
         )
 
-    def set_local_batch(self, local_batch: int) -> None:
-        """Raises UsageError: what batches are fed to has their size."""
-        raise UsageError(
-            f"local batch {local_batch}: a graph of TensorFlow 1 has batches of one size; leave out growth_samples "
-            "over grpc_ps"
-        )
-
     def placeholders(self) -> tuple[list[Any], Batch]:
         """(what a local batch is fed to, the local batch that it was made like, which is the next one still)."""
         batch = self._peeked = self.next_batch()
@@ -85,7 +78,7 @@ class GraphReplica(TensorFlowReplica):
     def state(self) -> State:
         """Copies of all that the next steps depend on; a batch drawn for its shapes is the next one still."""
         state = super().state()
-        return state if self._peeked is None else state | {NUM_DRAWN: counted(0, 0)}
+        return state if self._peeked is None else state | {NUM_DRAWN: counted(0)}
 
     def _kept(self) -> dict[str, Any]:
         with self._session.graph.as_default():  # where optimizers look for what they keep

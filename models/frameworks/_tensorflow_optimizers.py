@@ -15,18 +15,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlscale.models.optimizers import ADAM_EPSILON, BETAS, EPSILON, LAYERWISE, OptimizerRule
+from dlscale.models.optimizers import ADAM_EPSILON, BETAS, OptimizerRule
 from dlscale.models.weights import decays
 
 
 def named_optimizer(rule: OptimizerRule, *, learning_rate: float) -> Any:
-    """The optimizer of a rule; where weight decay applies it sees by the names of the variables."""
+    """The optimizer of a rule."""
     if rule.name == "adam":
         return Adam(learning_rate, beta1=BETAS[0], beta2=BETAS[1], epsilon=ADAM_EPSILON)
-    momentum, decay = rule.momentum or 0.0, rule.weight_decay or 0.0
-    if rule.name in LAYERWISE:
-        return LayerwiseSgd(rule, learning_rate=learning_rate)
-    return MomentumSgd(learning_rate=learning_rate, momentum=momentum, weight_decay=decay, nesterov=False)
+    momentum = rule.momentum or 0.0
+    return MomentumSgd(learning_rate=learning_rate, momentum=momentum, weight_decay=0.0, nesterov=False)
 
 
 class HasRate:
@@ -110,35 +108,8 @@ class MomentumSgd(HasRate, MakesSlots, tf.compat.v1.train.MomentumOptimizer):  #
         self._weight_decay = weight_decay
 
     def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
-        return super()._resource_apply_dense(self._full_gradient(grad, var), var)
-
-    def _full_gradient(self, grad: Any, var: Any) -> Any:
-        decay = self._decay_of(var)
-        return grad + decay * _in_place(var) if decay else grad
-
-    def _decay_of(self, var: Any) -> float:
-        return self._weight_decay if decays(var.name) else 0.0
-
-
-class LayerwiseSgd(MomentumSgd):
-    """LARS, or clipped LARC: SGD with momentum of gradients that are scaled parameter by parameter."""
-
-    def __init__(self, rule: OptimizerRule, *, learning_rate: float) -> None:
-        super().__init__(
-            learning_rate=learning_rate,
-            momentum=rule.momentum or 0.0,
-            weight_decay=rule.weight_decay or 0.0,
-            nesterov=False,
-        )
-        self._trust, self._clips = rule.trust_coefficient or 0.0, rule.name == "larc"
-
-    def _full_gradient(self, grad: Any, var: Any) -> Any:
-        weight_norm, norm = tf.norm(_in_place(var)), tf.norm(grad)
-        ratio = self._trust * weight_norm / (norm + self._decay_of(var) * weight_norm + EPSILON)
-        if self._clips:
-            ratio = tf.minimum(ratio / self._learning_rate_tensor, 1.0)
-        ratio = tf.where((weight_norm > 0) & (norm > 0), ratio, 1.0)
-        return ratio * super()._full_gradient(grad, var)
+        decay = self._weight_decay if decays(var.name) else 0.0
+        return super()._resource_apply_dense(grad + decay * _in_place(var) if decay else grad, var)
 
 
 def _in_place(var: Any) -> Any:

@@ -175,11 +175,6 @@ class TensorFlowReplica(BatchedReplica):
         outputs = self.traced(lambda *batch: self._program.outputs(*self._as_computed(batch)))
         return [tf.cast(output, tf.float32).numpy() for output in outputs(*self.next_batch())]
 
-    def set_local_batch(self, local_batch: int) -> None:
-        """From the next batch on it has that many samples. A step with batches of a new size is traced first."""
-        super().set_local_batch(local_batch)
-        self._samples = self._open()
-
     def held(self, *, slots: bool = True) -> State:
         """What a step changes: on a CPU as it lies in TensorFlow's memory, which a step does not overwrite then."""
         values = self._values(self._parameters())

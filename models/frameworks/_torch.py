@@ -124,7 +124,6 @@ def replica_factory(make_program: Callable[..., TorchProgram], preset: Preset, e
                         objective,
                         optimizer=named_optimizer(
                             execution.optimizer,
-                            objective.names,
                             objective.parameters,
                             learning_rate=preset.learning_rate,
                         ),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from dlscale.models.optimizers import ADAM_EPSILON, BETAS, EPSILON, LAYERWISE, OptimizerRule
+from dlscale.models.optimizers import ADAM_EPSILON, BETAS, OptimizerRule
 from dlscale.models.weights import decays
 
 
@@ -16,24 +16,22 @@ def momentum_sgd(
     network: nn.Module, *, learning_rate: float, momentum: float, weight_decay: float
 ) -> torch.optim.SGD:
     """SGD with Nesterov momentum; `weight_decay` times the weight joins the gradient where it applies."""
-    groups = _by_decay(network.named_parameters(), term="weight_decay", value=weight_decay)
+    pairs = list(network.named_parameters())
+    groups: list[dict[str, Any]] = [
+        {"params": [p for name, p in pairs if decays(name)], "weight_decay": weight_decay},
+        {"params": [p for name, p in pairs if not decays(name)], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
     return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, nesterov=True, fused=True)
 
 
 def named_optimizer(
-    rule: OptimizerRule, names: Sequence[str], parameters: Sequence[nn.Parameter], *, learning_rate: float
+    rule: OptimizerRule, parameters: Sequence[nn.Parameter], *, learning_rate: float
 ) -> torch.optim.Optimizer:
-    """The optimizer of a rule for those parameters, whose names say where weight decay applies."""
+    """The optimizer of a rule for those parameters."""
     if rule.name == "adam":
         return torch.optim.Adam(parameters, lr=learning_rate, betas=BETAS, eps=ADAM_EPSILON, fused=True)
-    named = zip(names, parameters, strict=True)
-    momentum, decay = rule.momentum or 0.0, rule.weight_decay or 0.0
-    if rule.name in LAYERWISE:
-        ratio = {"trust_coefficient": rule.trust_coefficient or 0.0, "clips": rule.name == "larc"}
-        groups = [group | ratio for group in _by_decay(named, term="layer_decay", value=decay)]
-        return LayerwiseSgd(groups, lr=learning_rate, momentum=momentum, fused=True)
-    groups = _by_decay(named, term="weight_decay", value=decay)
-    return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, fused=True)
+    return torch.optim.SGD(parameters, lr=learning_rate, momentum=rule.momentum or 0.0, fused=True)
 
 
 PROBE = (4, 4)  # a tensor that some optimizers treat by rows and columns
@@ -77,45 +75,3 @@ def _halves_are_alike(kind: Any, options: dict[str, Any]) -> bool:
             twin.step()
     together = torch.cat([half.detach() for half in halves])
     return bool(torch.allclose(whole.detach().view(-1), together, rtol=TOLERANCE, atol=TOLERANCE))
-
-
-def _by_decay(named: Iterable[tuple[str, nn.Parameter]], *, term: str, value: float) -> list[dict[str, Any]]:
-    """Groups of parameters: those that decay, and the others."""
-    pairs = list(named)
-    groups = [
-        {"params": [p for name, p in pairs if decays(name)], term: value},
-        {"params": [p for name, p in pairs if not decays(name)], term: 0.0},
-    ]
-    return [group for group in groups if group["params"]]
-
-
-class LayerwiseSgd(torch.optim.SGD):
-    """LARS, or clipped LARC: SGD with momentum of gradients that are scaled parameter by parameter.
-
-    Groups have `layer_decay`, `trust_coefficient` and `clips`: Horovod makes one of this class by its groups alone.
-    The gradients themselves are left as they are: they may lie in buckets of an exchange.
-    """
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        given: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if (gradient := parameter.grad) is not None:
-                    given.append((parameter, gradient))
-                    parameter.grad = _scaled(parameter, gradient, group)
-        loss = super().step(closure)
-        for parameter, gradient in given:
-            parameter.grad = gradient
-        return loss
-
-
-def _scaled(parameter: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
-    """A new tensor. The ratio stays on the device: the host does not wait for it."""
-    decay: float = group["layer_decay"]
-    weight_norm, norm = torch.linalg.vector_norm(parameter), torch.linalg.vector_norm(gradient)
-    ratio = group["trust_coefficient"] * weight_norm / (norm + decay * weight_norm + EPSILON)
-    if group["clips"]:
-        ratio = (ratio / group["lr"]).clamp(max=1.0)
-    ratio = torch.where((weight_norm > 0) & (norm > 0), ratio, 1.0)
-    return torch.add(gradient, parameter, alpha=decay).mul_(ratio)

@@ -119,9 +119,6 @@ class BatchedReplica:
         if self.schedule:
             self._write_rate(self._full_rate * self.schedule(self._batches.num_drawn))
 
-    def set_local_batch(self, local_batch: int) -> None:
-        self._batches.resize(local_batch)
-
     def last_samples(self) -> Indices | None:
         return self._batches.last_samples
 
@@ -155,7 +152,7 @@ class BatchedReplica:
 
     def counted(self) -> State:
         """The number of batches drawn, as a state has it."""
-        return {NUM_DRAWN: counted(self._batches.num_drawn, self._batches.num_read)}
+        return {NUM_DRAWN: counted(self._batches.num_drawn)}
 
     def restore(self, state: State) -> None:
         self._write_state({name: value for name, value in state.items() if name != NUM_DRAWN})
@@ -163,7 +160,7 @@ class BatchedReplica:
 
     def resume_batches(self, state: State) -> None:
         """The next batch is that which follows `state`."""
-        self._batches.begin_at(*map(int, state[NUM_DRAWN]))
+        self._batches.begin_at(int(state[NUM_DRAWN][0]))
         self._follow_schedule()
 
 

@@ -112,26 +112,6 @@ def test_training_draws_depend_on_seed_and_shard():
     assert len(draws) == 4
 
 
-def test_larger_batches_go_on_where_the_smaller_ones_ended():
-    def grown(found, sizes):
-        seen = []
-        for size in sizes:
-            found.resize(size)
-            seen.append(taken(found, 1))
-            found.step_inputs()
-        return seen
-
-    sizes = (2, 2, 6, 6, 12)
-    (alone,) = [grown(batches(local_batch=6), [3 * size for size in sizes])]
-    shards = [grown(batches(index=index, count=3), sizes) for index in range(3)]
-    assert [list(itertools.chain(*parts)) for parts in zip(*shards, strict=True)] == alone
-    rest = batches(index=1, count=3)
-    rest.begin_at(3, 10)
-    assert grown(rest, sizes[3:]) == shards[1][3:]
-    with pytest.raises(ValueError, match="fixed batches of 2 samples cannot have 4"):
-        batches(gate=True).resize(4)
-
-
 @pytest.mark.parametrize("num_drawn", [0, 1, 7, 60])  # an epoch has 50 batches of two
 def test_it_goes_on_at_any_step(num_drawn):
     whole, rest, numbers = batches(index=1, count=3), None, Numbers(100)

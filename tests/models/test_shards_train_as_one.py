@@ -71,10 +71,6 @@ def test_gpt(framework):
     check("gpt", framework, Execution(learning_rate=0.1, optimizer=optimizer_rule("sgd")))
 
 
-def test_hep_cnn_by_layer_wise_rates(masks_of_the_global_batch):
-    check("hep_cnn", "torch", Execution(learning_rate=0.5, optimizer=optimizer_rule("lars")))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_resnet50_with_fixed_statistics(framework, images, fixed_statistics):

@@ -15,7 +15,7 @@ from dlscale.analysis.form import SCREEN
 from dlscale.analysis.measured import measure
 from dlscale.analysis.plots import Plot
 from dlscale.benchmarks.records.target import Target, TrainingLaunch
-from dlscale.models.optimizers import BatchGrowth, optimizer_rule
+from dlscale.models.optimizers import optimizer_rule
 from dlscale.models.own import OwnModel
 from tests.analysis.reading import data_of, page_for
 from tests.made_records import TARGET, make_record, solved
@@ -196,13 +196,13 @@ def test_a_row_has_the_rules_for_large_batches():
     asked = TARGET | {
         "scaling": "linear",
         "schedule": {"first_rate": 1e-3, "warm_up_samples": 640, "decay_samples": [1000, 2000]},
-        "optimizer": optimizer_rule("larc", momentum=0.5),
+        "optimizer": optimizer_rule("sgd", momentum=0.5),
     }
     (row,) = trainings.FINDING.of(measure([training(steps=10, step_seconds=0.1)]))
     assert to_solution_row(row)["optimizer"] == "workload"
     found = to_solution_row(replace(row, target=Target(**asked)))
-    names = ("warm_up_samples", "decay_samples", "decay_factor", "optimizer", "trust_coefficient")
-    assert [found[name] for name in names] == [640, [1000, 2000], 0.1, "larc", 0.02]
+    names = ("warm_up_samples", "decay_samples", "optimizer", "momentum")
+    assert [found[name] for name in names] == [640, [1000, 2000], "sgd", 0.5]
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -238,16 +238,6 @@ def test_thinning_keeps_the_ends_and_the_extremes(most):
     assert len(places) <= most
     assert {0, 999, values.index(max(values)), values.index(min(values))} <= set(places)
     assert thinned(values[:most], most) == list(range(most))
-
-
-def test_steps_of_a_growing_batch_have_no_common_epoch():
-    record = training(steps=100, step_seconds=0.1)
-    record = record.model_copy(update={"solution": record.solution.model_copy(update={"num_training": 320})})
-    assert rows([record])["none"].seconds_per_epoch
-    cell = record.case.cell
-    target = cell.target.model_copy(update={"growth": BatchGrowth(samples=[100])})
-    case = record.case.model_copy(update={"cell": cell.model_copy(update={"target": target})})
-    assert rows([record.model_copy(update={"case": case})])["none"].seconds_per_epoch is None
 
 
 def saved(record, *launches):

@@ -64,7 +64,7 @@ class Replica:
             f"optimizer0.{place}.momentum": momentum.copy() for place, momentum in enumerate(self.momenta)
         }
         network = {f"network0.{place}": tensor.copy() for place, tensor in enumerate(self.tensors)}
-        return {NUM_DRAWN: counted(self.num_drawn, self.num_drawn)} | network | kept
+        return {NUM_DRAWN: counted(self.num_drawn)} | network | kept
 
     def slots(self):
         return {name: value for name, value in self.state().items() if name.startswith("optimizer")}
@@ -72,7 +72,7 @@ class Replica:
     def held(self, *, slots=True):
         weights = {f"{WEIGHT}.{place}": tensor for place, tensor in enumerate(self.tensors)}
         kept = self.slots() if slots else {}
-        return {NUM_DRAWN: counted(self.num_drawn, self.num_drawn)} | weights | kept
+        return {NUM_DRAWN: counted(self.num_drawn)} | weights | kept
 
     def restore(self, state):
         self.num_drawn = int(state[NUM_DRAWN][0])

@@ -34,14 +34,14 @@ class Replica:
     def state(self):
         kept = {f"optimizer0.u.{place}": tensor.copy() for place, tensor in enumerate(self.kept)}
         network = {f"network0.{place}": tensor.copy() for place, tensor in enumerate(self.tensors)}
-        return kept | network | {NUM_DRAWN: counted(self.number, 2 * self.number)}
+        return kept | network | {NUM_DRAWN: counted(self.number)}
 
     def slots(self):
         return {name: value for name, value in self.state().items() if name.startswith("optimizer")}
 
     def held(self, *, slots=True):
         weights = {f"{WEIGHT}.{place}": tensor for place, tensor in enumerate(self.tensors)}
-        return {NUM_DRAWN: counted(self.number, 2 * self.number)} | weights | (self.slots() if slots else {})
+        return {NUM_DRAWN: counted(self.number)} | weights | (self.slots() if slots else {})
 
     def restore(self, state):
         self.tensors, self.kept = (

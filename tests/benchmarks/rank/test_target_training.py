@@ -32,9 +32,6 @@ class Trainer:
     def set_learning_rate(self, rate):
         raise AssertionError(f"the rate is constant, and {rate} was set")
 
-    def set_local_batch(self, size):
-        raise AssertionError(f"the batch is constant, and {size} was set")
-
     def synchronize(self):
         pass
 
@@ -59,7 +56,7 @@ class Trainer:
         return {} if value is None else {"auc": value}
 
 
-def run(monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, step_samples=0, **target):
+def run(monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, **target):
     clock = clock or Trainer(aucs, losses)
     for module in (measure, solution):
         monkeypatch.setattr(module.time, "perf_counter", lambda: clock.now)
@@ -79,7 +76,6 @@ def run(monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, step_
         write=written.append,
         set_up_seconds=1.5,
         longest_window=longest_window,
-        step_samples=step_samples,
     ).run()
     assert written[-1] == Ended(
         end=end,
@@ -96,30 +92,6 @@ def test_the_rate_is_set_where_the_schedule_changes_it(monkeypatch):
     monkeypatch.setattr(Trainer, "set_learning_rate", lambda self, rate: set_rates.append((self.steps, rate)))
     run(monkeypatch, [0.5, 0.95], learning_rate=2.0, schedule=schedule)
     assert set_rates == [(0, 1.0), (1, 1.5), (2, 2.0), (5, 0.2)]
-
-
-def test_batches_grow_and_evaluations_still_come_after_equal_numbers_of_samples(monkeypatch):
-    sizes = []
-    monkeypatch.setattr(Trainer, "set_local_batch", lambda self, size: sizes.append((self.steps, size)))
-    end, evaluations, windows = run(
-        monkeypatch, [0.5, 0.6, 0.95], growth={"samples": [5 * 32, 300], "factor": 2}
-    )
-    assert end == "reached"
-    assert sizes == [(0, 16), (5, 32), (8, 64)]
-    assert [(evaluation.step, evaluation.samples) for evaluation in evaluations] == [
-        (4, 128),
-        (7, 288),
-        (9, 288 + 64 + 128),
-    ]
-    assert [window.num_samples for window in windows] == [32, 96, 160, 192]
-
-
-def test_samples_that_were_thrown_away_are_no_progress(monkeypatch):
-    """Steps of 24 samples of 32; evaluations stay due after 4 x 32 samples."""
-    end, evaluations, windows = run(monkeypatch, [0.5, 0.95], step_samples=24)
-    assert end == "reached"
-    assert [(one.step, one.samples) for one in evaluations] == [(6, 144), (11, 264)]
-    assert [window.num_samples for window in windows] == [24, 120, 120]
 
 
 def test_it_ends_at_the_first_evaluation_that_is_good_enough(monkeypatch):

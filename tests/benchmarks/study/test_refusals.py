@@ -75,13 +75,9 @@ OF_SPEED = [
 OF_TARGETS = [
     ({"warm_up_samples": 10}, "set target.learning_rate_scaling to linear or sqrt"),
     ({"warm_up_samples": -1, "learning_rate_scaling": "sqrt"}, "warm_up_samples: at least"),
-    ({"growth_factor": 2}, "no use without growth_samples"),
-    ({"growth_samples": [5], "growth_factor": 1}, "target.growth_factor: at least"),
-    ({"growth_samples": [100, 200, 300]}, "one global batch of 4000: give more samples"),
-    ({"decay_factor": 0.5}, "no use without decay_samples"),
     ({"decay_samples": [9, 5]}, "9,5 are not in ascending order"),
     ({"learning_rate": float("inf")}, "learning_rate.*finite"),
-    ({"optimizer": "lars"}, "optimizer lars needs a learning rate"),
+    ({"optimizer": "sgd"}, "optimizer sgd needs a learning rate"),
     ({"optimizer": "adam", "learning_rate": 0.1, "momentum": 0.5}, "adam has no momentum"),
     ({"momentum": 0.5}, "momentum 0.5 needs an optimizer by name"),
     ({"optimizer": "sgd", "learning_rate": 0.1, "momentum": 1.0}, "target.momentum: less than"),
@@ -119,7 +115,6 @@ OF_SOLUTIONS = [
     *(
         ({"backends": ["grpc_ps"], "target": target}, words)
         for target, words in (
-            ({"growth_samples": [50]}, "target.growth_samples over grpc_ps: its servers"),
             (
                 {"decay_samples": [50]},
                 "target.decay_samples over grpc_ps: its servers make the updates, with one",
@@ -127,10 +122,6 @@ OF_SOLUTIONS = [
             (
                 {"warm_up_samples": 50, "learning_rate_scaling": "linear"},
                 "target.warm_up_samples over grpc_ps",
-            ),
-            (
-                {"optimizer": "larc", "learning_rate": 0.1},
-                "optimizer larc over grpc_ps: its servers hold pieces",
             ),
         )
     ),

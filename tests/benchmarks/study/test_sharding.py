@@ -103,15 +103,6 @@ REFUSED = [
         "ring.pipelined=True with shard=optimizer: that is for gradients that all ranks average",
     ),
     (
-        {
-            "name": "time-to-solution",
-            "backends": ["ring"],
-            "shard": "optimizer",
-            "target": {"optimizer": "lars", "learning_rate": 0.1},
-        },
-        "shard=optimizer with optimizer lars, whose updates need norms of whole tensors",
-    ),
-    (
         {"backends": ["ring"], "shard": "parameters", "device": "gpu"},
         "shard=parameters over ring works on host memory, .* choose device cpu, or shard=parameters over gloo, nccl$",
     ),

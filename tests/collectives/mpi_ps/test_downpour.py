@@ -96,7 +96,7 @@ def test_the_rate_is_divided_by_the_staleness(sent):
     [
         ({"fetch_every": 0}, "fetch_every of algorithm downpour is 0; give 1 or more"),
         ({"push_every": -1}, "push_every"),
-        ({"optimizer": "lars"}, "choose from: sgd, momentum, adagrad, adam"),
+        ({"optimizer": "nesterov"}, "choose from: sgd, momentum, adagrad, adam"),
         ({"learning_rate": -0.1}, "learning_rate"),
         ({"momentum": 1.0}, "momentum"),
         ({"interval": 4}, "algorithm downpour has no option 'interval'"),

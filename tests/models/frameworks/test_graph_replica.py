@@ -32,12 +32,10 @@ def test_the_batch_that_gives_the_shapes_is_trained_on_first(factory):
     assert not np.array_equal(like[0], found[0])
 
 
-def test_its_learning_rate_and_batch_are_constants(factory):
+def test_its_learning_rate_is_constant(factory):
     import tensorflow as tf
 
     with tf.Graph().as_default():
         replica = factory(shard=Shard(), seed=3)
     with pytest.raises(UsageError, match="a graph of TensorFlow 1 has one rate for good"):
         replica.set_learning_rate(0.1)
-    with pytest.raises(UsageError, match="a graph of TensorFlow 1 has batches of one size"):
-        replica.set_local_batch(4)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dlscale.models.frameworks._torch_optimizers import LayerwiseSgd, obstacle_to_parts
+from dlscale.models.frameworks._torch_optimizers import obstacle_to_parts
 
 pytestmark = pytest.mark.requires("torch")
 
@@ -38,7 +38,6 @@ def test_updates_of_elements_need_no_whole_tensor(kind, options):
 @pytest.mark.parametrize(
     ("optimizer", "reason"),
     [
-        (lambda: layerwise(), "LayerwiseSgd does not update element by element"),
         (lambda: made(OfOneSign), "OfOneSign does not update element by element"),
         (lambda: made(torch.optim.Adafactor), "Adafactor does not update element by element"),
         (lambda: made(torch.optim.LBFGS), "LBFGS cannot update a part of a tensor"),
@@ -46,11 +45,6 @@ def test_updates_of_elements_need_no_whole_tensor(kind, options):
 )
 def test_others_say_why(optimizer, reason):
     assert reason in obstacle_to_parts(optimizer())
-
-
-def layerwise():
-    group = {"layer_decay": 0.0, "trust_coefficient": 1e-3, "clips": False}
-    return LayerwiseSgd([group | {"params": [torch.nn.Parameter(torch.ones(3, 2))]}], lr=0.1)
 
 
 def test_a_hook_before_the_step_needs_all_gradients():
