@@ -10,15 +10,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from dlscale.collectives.ring.engine import Ring
 from dlscale.collectives.training.communication import Teams, want_threads
-
-WORD = np.dtype(np.int32)  # carries bytes that are not computed with
 
 
 def array_of(tensor: torch.Tensor) -> NDArray[Any]:
@@ -41,46 +38,8 @@ def array_of(tensor: torch.Tensor) -> NDArray[Any]:
     return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
-def allreduce(ring: Ring, tensor: torch.Tensor, op: str, *, bucket: int | None = None) -> None:
-    """The sum, average, min or max over ranks takes the place of the tensor's elements; collective."""
-    ring.allreduce(array_of(tensor), op, bfloat16=tensor.dtype == torch.bfloat16, bucket=bucket)
-
-
-def reduce(ring: Ring, tensor: torch.Tensor, op: str, root: int) -> None:
-    """Root's tensor becomes the sum, average, min or max over ranks; collective."""
-    ring.reduce(array_of(tensor), op, root, bfloat16=tensor.dtype == torch.bfloat16)
-
-
-def reduce_scatter(ring: Ring, whole: torch.Tensor, piece: torch.Tensor, op: str) -> None:
-    """Fill `piece` with this rank's part of the sum, average, min or max over ranks of `whole`; collective."""
-    bfloat16 = piece.dtype == torch.bfloat16
-    ring.reduce_scatter(array_of(whole).reshape(-1), array_of(piece).reshape(-1), op, bfloat16=bfloat16)
-
-
-def words_of(tensor: torch.Tensor) -> NDArray[Any]:
-    """The bytes of `tensor` as whole words, to be moved: an alias where they fit, else a copy with zeros behind."""
-    data = array_of(tensor).reshape(-1).view(np.uint8)
-    if data.nbytes % WORD.itemsize == 0 and data.ctypes.data % WORD.itemsize == 0:
-        return data.view(WORD)
-    words = np.zeros(-(-data.nbytes // WORD.itemsize), dtype=WORD)
-    words.view(np.uint8)[: data.nbytes] = data
-    return words
-
-
-def bytes_of(tensor: torch.Tensor) -> NDArray[np.uint8]:
-    """The memory of `tensor` as bytes, to be moved. Raises as `array_of`."""
-    return array_of(tensor).reshape(-1).view(np.uint8)
-
-
-def fill(tensor: torch.Tensor, words: NDArray[Any]) -> None:
-    """Copy bytes that `words_of` laid out into a tensor, unless they are there already."""
-    data = array_of(tensor).reshape(-1).view(np.uint8)
-    if not np.may_share_memory(data, words):
-        data[:] = words.view(np.uint8)[: data.nbytes]
-
-
-# Numbers of buckets per hook: enough for any model, and the ring has enough for many hooks.
-_NUM_BUCKETS = 1 << 20
+def _average(ring: Ring, tensor: torch.Tensor) -> None:
+    ring.allreduce(array_of(tensor), "average", bfloat16=tensor.dtype == torch.bfloat16)
 
 
 class DdpHook:
@@ -95,17 +54,13 @@ class DdpHook:
         self._teams = Teams(
             rings, threads=want_threads(rings[0], threads, num_threads=torch.get_num_threads())
         )
-        self._first_bucket = rings[0].reserve_buckets(_NUM_BUCKETS)
 
     def __call__(self, _state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Begin to average a bucket over ranks; collective."""
         tensor = bucket.buffer()
         array_of(tensor)  # what cannot be exchanged ends here, not in a thread
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        number = self._first_bucket + bucket.index()
-        exchange = self._teams.submit(
-            bucket.index(), lambda collective: allreduce(collective, tensor, "average", bucket=number)
-        )
+        exchange = self._teams.submit(bucket.index(), lambda collective: _average(collective, tensor))
         if not self._teams.num_threads:
             done.set_result(tensor)
             return done

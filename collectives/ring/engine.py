@@ -21,15 +21,13 @@ from dlscale.collectives.buffers import (
     check_overlap,
     check_root,
 )
-from dlscale.collectives.ring.messages import REFUSALS, Messages
 from dlscale.collectives.ring.mpi_match import (
     REINSTALL,
     require_same_library,
     require_same_mpi,
     require_same_world,
 )
-from dlscale.collectives.ring.pieces import num_numa_domains, piece_here
-from dlscale.collectives.ring.settings import SWITCH_POINTS, Settings
+from dlscale.collectives.ring.settings import Settings
 
 try:
     # As a module: of a package, `from` says ImportError for a missing one, too.
@@ -50,13 +48,11 @@ require_same_library(called=_engine.library_version(), loaded=MPI.Get_library_ve
 
 RING_DTYPES = frozenset(DTYPES + EXTENDED_DTYPES)
 
-# Inside a node; both leave it to the engine, which finds out what is fastest.
-ONE_SHOT_BYTES = 0
-NO_VARIANTS: list[tuple[int, bool, bool]] = []
-BLOCK_BYTES = 8 * 1024 * 1024
+# By these the engine refuses, in few words, what the checks of `buffers` refuse in better ones. Asked first, those
+# would take longer than a small sum.
+REFUSALS = (BufferError, TypeError, ValueError)
 
 WORD_BYTES = 4
-NO_LIMIT = 2**63
 MOST_BYTES = 2**60  # far more than there is, and still a number for C++
 
 
@@ -74,12 +70,11 @@ class Choice:
     gigabytes_per_second: dict[str, float]
 
 
-class Ring(Messages):
+class Ring:
     """Collective operations over the ranks of `control`, on a communicator of their own (`Collective`).
 
     Every method but the properties is collective and blocking: all ranks call the same ones in the same
-    order, with buffers equal in dtype and length; only messages are between two ranks (`Messages`).
-    Buffers are C-contiguous NumPy arrays of float32, float64,
+    order, with buffers equal in dtype and length. Buffers are C-contiguous NumPy arrays of float32, float64,
     float16, int32 or int64, or uint16 arrays that hold bfloat16 (`bfloat16=True`). Threads may share a ring:
     their calls take turns.
 
@@ -98,51 +93,39 @@ class Ring(Messages):
         require_same_world(
             num_ranks=MPI.COMM_WORLD.Get_size(), loaded=MPI.get_vendor()[0], environment=os.environ
         )
-        self._settings = Settings() if settings is None else settings
-        here = piece_here(
-            control, ranks_per_node=self._settings.ranks_per_node, domains=self._settings.domains
-        )
-        _check_cores(self._settings.cores)
+        settings = settings or Settings()
         self._engine = _engine.Engine(
             comm=control.py2f(),
-            network=_network_tuning(control.Get_size(), self._settings),
-            timeout_seconds=self._settings.timeout_seconds,
-            shared_memory=self._settings.shared_memory,
-            one_shot_bytes=ONE_SHOT_BYTES,
-            variants=NO_VARIANTS,
-            block_bytes=BLOCK_BYTES,
-            piece=here[1],
-            debug=self._settings.debug,
-            single_copy=self._settings.single_copy,
-            huge_pages=self._settings.huge_pages,
+            timeout_seconds=settings.timeout_seconds,
+            switch_points=(
+                settings.one_shot_bytes,
+                settings.recursive_doubling_bytes,
+                settings.halving_doubling_bytes,
+            ),
+            segment_bytes=settings.segment_bytes,
+            ranks_per_node=settings.ranks_per_node,
+            single_copy=settings.single_copy,
+            huge_pages=settings.huge_pages,
+            debug=settings.debug,
         )
-        if self._settings.cores != 1:
-            self._engine.num_cores = self._settings.cores
-        self._num_reserved = 0
         self._c_abi = _engine.CAbi(self._engine)
-        super().__init__(self._engine)
+        self.rank: int = self._engine.rank
+        self.size: int = self._engine.size
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        """Its findings and decisions: nodes, lanes between them, the kind of shared memory, the instruction set."""
+        """Its findings: nodes, lanes between them, what memory allows, the instruction set."""
         engine = self._engine
         return {
             "num_nodes": engine.num_nodes,
             "num_lanes": engine.num_lanes,
-            "numa_domains": num_numa_domains(),
-            "shared_memory": engine.memory_kind,
             "single_copy": engine.obstacle_to_single_copies or "yes",
             "huge_pages": engine.obstacle_to_huge_pages or "yes",
-            "cores": engine.num_cores,
             "instruction_set": engine.instruction_set,
             "crowded": engine.oversubscribed,
         }
 
-    def leave_cores(self) -> None:
-        """From now on only the caller's core works at an operation: the others compute meanwhile."""
-        self._engine.num_cores = 1
-
     def choices(self) -> list[Choice]:
-        """Which way of moving large messages inside the node was found to be fastest, by operation and size."""
+        """The variants that were found to be fastest inside the node, by operation and size."""
         return [
             Choice(
                 operation=operation,
@@ -158,14 +141,7 @@ class Ring(Messages):
         """Address of a DlscaleCollective (src/c_interface.hpp), valid as long as this object."""
         return self._c_abi.address
 
-    def allreduce(
-        self,
-        buffer: NDArray[Any],
-        op: str = "sum",
-        *,
-        bfloat16: bool = False,
-        bucket: int | None = None,  # noqa: ARG002  # of use where rounding keeps what it takes away
-    ) -> None:
+    def allreduce(self, buffer: NDArray[Any], op: str = "sum", *, bfloat16: bool = False) -> None:
         """Replace `buffer` by its sum, average, min or max over ranks, in place; all ranks get the same bits.
 
         Inside a node elements are added in order of rank, one by one; float16 and bfloat16 in float32, rounded
@@ -178,22 +154,6 @@ class Ring(Messages):
         except REFUSALS:
             check_buffer(buffer, dtypes=RING_DTYPES)
             check_operation(op, buffer)
-            check_bfloat16(bfloat16)
-            raise
-
-    def reduce(self, buffer: NDArray[Any], op: str = "sum", root: int = 0, *, bfloat16: bool = False) -> None:
-        """Replace root's buffer by its sum, average, min or max over ranks; what the others' hold then does not count.
-
-        It is done as an allreduce: inside a node the ranks share the additions in either case.
-        """
-        try:
-            if type(buffer) is not np.ndarray:
-                _check_arrays(buffer)
-            self._engine.reduce(buffer, op, root, bfloat16)
-        except REFUSALS:
-            check_buffer(buffer, dtypes=RING_DTYPES)
-            check_operation(op, buffer)
-            check_root(root, size=self.size)
             check_bfloat16(bfloat16)
             raise
 
@@ -251,12 +211,6 @@ class Ring(Messages):
         """The mean of float16, or of uint16 that holds bfloat16, in place."""
         self.allreduce(values, "average", bfloat16=values.dtype == np.uint16)
 
-    def reserve_buckets(self, count: int) -> int:
-        """The first of `count` numbers for `allreduce`'s buckets that nobody else was given."""
-        first = self._num_reserved
-        self._num_reserved += count
-        return first
-
     def empty(self, count: int, dtype: str = "float32") -> NDArray[Any]:
         """An array of `count` zeros in memory that the ranks of a node share; collective.
 
@@ -296,27 +250,3 @@ def check_bfloat16(told: object) -> None:
     """Returns if it says whether uint16 holds bfloat16. Raises TypeError."""
     if not isinstance(told, bool):
         raise TypeError(f"bfloat16 is {told!r}; give True or False")
-
-
-def _network_tuning(num_ranks: int, settings: Settings) -> _engine.NetworkTuning:
-    """The engine's switch points between nodes, with those of the settings in their place."""
-    tuning = _engine.default_tuning(num_ranks)
-    own = {name: getattr(settings, name) for name in SWITCH_POINTS}
-    segment_bytes = settings.segment_bytes
-    return _engine.NetworkTuning(
-        **{name: getattr(tuning, name) if value < 0 else value for name, value in own.items()},
-        direct_bytes=tuning.direct_bytes,
-        tree_bytes=tuning.tree_bytes,
-        segments=[(NO_LIMIT, segment_bytes)] if segment_bytes else tuning.segments,
-        direct_segment_bytes=segment_bytes or tuning.direct_segment_bytes,
-        window=tuning.window,
-    )
-
-
-def _check_cores(cores: int) -> None:
-    """Returns if this rank may run on so many. Raises UsageError."""
-    own = len(os.sched_getaffinity(0))
-    if cores > own:
-        raise UsageError(
-            f"option cores is {cores}, but this rank is bound to {own} CPUs; give {own} or fewer, or bind ranks to more"
-        )

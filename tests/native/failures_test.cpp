@@ -20,7 +20,8 @@ NodeOptions small_areas(double timeout_seconds) {
   NodeOptions options;
   options.timeout_seconds = timeout_seconds;
   options.one_shot_bytes = 512;
-  options.variants = {{1024, false, false}};
+  options.chunk_bytes = 1024;
+  options.variants = {Variant::staged};
   return options;
 }
 

@@ -153,54 +153,15 @@ void check_copies(const Kernels& k) {
       fill(input.data(), 0, input.size() / 2, Type::float16, Values::wild, num_bytes, 0);
       Area from(num_bytes, shift);
       if (num_bytes) std::memcpy(from.data(), input.data(), num_bytes);
-      const Prefetch ahead{input.data(), input.size()};
       Area cached(num_bytes, (shift * 7) % 64), streamed(num_bytes, 0);
-      k.copy(cached.data(), from.data(), num_bytes, ahead);
-      k.copy_streaming(streamed.data(), from.data(), num_bytes, ahead);
+      k.copy(cached.data(), from.data(), num_bytes);
+      k.copy_streaming(streamed.data(), from.data(), num_bytes);
       const bool equal = num_bytes == 0 || (!std::memcmp(cached.data(), input.data(), num_bytes) &&
                                             !std::memcmp(streamed.data(), input.data(), num_bytes));
       if (!equal || !cached.guards_are_untouched() || !streamed.guards_are_untouched()) {
         g_complaints.add(std::string(k.instruction_set) + ": copy of " + std::to_string(num_bytes) +
                          " bytes");
       }
-    }
-  }
-}
-
-// All 2^16 halves and their neighbourhood: conversion there and back, with every rounding case.
-void check_conversions(const std::vector<const Kernels*>& all) {
-  constexpr std::size_t kCount = 1 << 16;
-  std::vector<std::uint16_t> halves(kCount);
-  for (std::size_t i = 0; i < kCount; ++i) halves[i] = static_cast<std::uint16_t>(i);
-  std::vector<std::uint32_t> wide;
-  for (const std::uint32_t low : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
-    for (std::size_t i = 0; i < kCount; ++i) wide.push_back(static_cast<std::uint32_t>(i) << 16 | low);
-  }
-  std::vector<float> first_wide;
-  std::vector<std::uint16_t> first_narrow;
-  for (const Kernels* k : all) {
-    std::vector<float> widened(kCount + 3, 1.0F);  // an odd length: the tail goes another way
-    std::vector<std::uint16_t> narrowed(wide.size() - 5), back(kCount);
-    k->from_bfloat16(widened.data(), halves.data(), kCount);
-    k->to_bfloat16(narrowed.data(), wide.data(), narrowed.size());
-    k->to_bfloat16(back.data(), widened.data(), kCount);
-    for (std::size_t i = 0; i < kCount; ++i) {
-      const bool nan = (i & 0x7f80) == 0x7f80 && (i & 0x7f);
-      if (back[i] != (nan ? halves[i] | 0x40 : halves[i])) {
-        g_complaints.add(std::string(k->instruction_set) + ": bfloat16 there and back");
-        break;
-      }
-    }
-    // A reduction of one source only rounds: the plain one must agree with the conversion.
-    const auto* numbers = reinterpret_cast<const std::byte*>(wide.data());
-    std::vector<std::byte> expected(narrowed.size() * 2);
-    round_plainly(expected.data(), numbers, narrowed.size(), Type::bfloat16);
-    const std::string wrong = difference(reinterpret_cast<const std::byte*>(narrowed.data()), expected.data(),
-                                         narrowed.size(), Type::bfloat16);
-    if (!wrong.empty()) g_complaints.add(std::string(k->instruction_set) + ": to_bfloat16: " + wrong);
-    if (k == all.front()) first_wide = widened, first_narrow = narrowed;
-    if (std::memcmp(widened.data(), first_wide.data(), kCount * 4) != 0 || narrowed != first_narrow) {
-      g_complaints.add(std::string(k->instruction_set) + ": conversions differ from the first's");
     }
   }
 }
@@ -231,7 +192,6 @@ int main() {
     }
   }
   for (const Kernels* k : all) check_copies(*k);
-  check_conversions(all);
   return g_complaints.verdict(std::to_string(seed) + " reductions by " + std::to_string(all.size()) +
                               " instruction sets");
 }

@@ -24,7 +24,7 @@ inline std::vector<Way> every_way(std::size_t num_ranks) {
   constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
   Tuning none = default_tuning(num_ranks);
   none.one_shot_bytes = none.recursive_doubling_bytes = none.halving_doubling_bytes = 0;
-  none.direct_bytes = none.tree_bytes = 0;
+  none.direct_bytes = 0;
   std::vector<Way> ways = {{"default", default_tuning(num_ranks)}};
   for (const std::size_t segment : {std::size_t{24}, std::size_t{4096}}) {
     none.segments = {{kAll, segment}};
@@ -33,9 +33,9 @@ inline std::vector<Way> every_way(std::size_t num_ranks) {
       none.window = window;
       const std::string how = " " + std::to_string(segment) + " " + std::to_string(window);
       Tuning tuning = none;
-      ways.push_back({"ring, chain" + how, tuning});
-      tuning.direct_bytes = tuning.tree_bytes = tuning.recursive_doubling_bytes = kAll;
-      ways.push_back({"recursive doubling, direct, tree" + how, tuning});
+      ways.push_back({"ring" + how, tuning});
+      tuning.direct_bytes = tuning.recursive_doubling_bytes = kAll;
+      ways.push_back({"recursive doubling, direct" + how, tuning});
       tuning.recursive_doubling_bytes = 0;
       tuning.halving_doubling_bytes = kAll;
       ways.push_back({"halving and doubling" + how, tuning});

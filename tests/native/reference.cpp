@@ -192,11 +192,6 @@ void reduce_plainly(std::byte* out, const std::vector<const std::byte*>& sources
   }
 }
 
-void round_plainly(std::byte* out, const std::byte* floats, std::size_t count, Type type) {
-  const Format format = type == Type::bfloat16 ? kBfloat16 : kFloat16;
-  for (std::size_t i = 0; i < count; ++i) write(out, i, narrowed(read<float>(floats, i), format));
-}
-
 std::string difference(const std::byte* found, const std::byte* expected, std::size_t count, Type type) {
   const std::size_t element = width(type);
   for (std::size_t i = 0; i < count; ++i) {

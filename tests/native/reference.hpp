@@ -25,9 +25,6 @@ void fill(std::byte* out, std::size_t begin, std::size_t count, Type type, Value
 void reduce_plainly(std::byte* out, const std::vector<const std::byte*>& sources, std::size_t count,
                     Type type, Op op, double scale);
 
-// Float32 values as bfloat16 or float16.
-void round_plainly(std::byte* out, const std::byte* floats, std::size_t count, Type type);
-
 // Empty if `found` has the bits of `expected`, any NaN being as good as another; else what differs first.
 std::string difference(const std::byte* found, const std::byte* expected, std::size_t count, Type type);
 

@@ -58,19 +58,15 @@ void round(int size, std::uint64_t seed, std::uint64_t num_operations, const Ker
     Hesitation hesitate(seed * 100 + static_cast<std::uint64_t>(bootstrap.rank()));
     NodeOptions options;
     options.timeout_seconds = 60;
-    options.num_cores = 1 + chance() % 3;
-    options.least_shared_bytes = 128;
-    options.one_shot_bytes = chance() % 2 ? 512 : 0;  // 0: nothing goes that way
-    for (std::uint64_t i = 0; i <= chance() % 3; ++i) {
-      options.variants.push_back({std::size_t{64} << chance() % 6, chance() % 2 == 0, chance() % 2 == 0});
-    }
-    if (chance() % 2) {
-      options.variants.push_back({std::size_t{64} << chance() % 6, false, false, Way::single_copy});
-    }
-    if (chance() % 2) options.variants.push_back({0, false, false, Way::one_shot});
+    options.one_shot_bytes = chance() % 2 ? 512 : 0;  // 0: at most 4 KiB
+    options.chunk_bytes = std::size_t{64} << chance() % 7;
+    const Variant large[] = {Variant::staged, Variant::streamed, Variant::single_copy};
+    options.variants = {chance() % 2 ? Variant::staged : Variant::streamed};
+    if (chance() % 2) options.variants.insert(options.variants.begin(), Variant::one_shot);
+    for (std::uint64_t i = chance() % 3; i > 0; --i) options.variants.push_back(large[chance() % 3]);
     const bool oversubscribed = chance() % 2, moves_messages = chance() % 4 == 0;
-    const SharedArray first(bootstrap, 16 * 1024, {}, 1);
-    const SharedArray second(bootstrap, 16 * 1024, {}, 2);
+    const SharedArray first(bootstrap, 16 * 1024, false, 1);
+    const SharedArray second(bootstrap, 16 * 1024, false, 2);
     NodeRank me(bootstrap, oversubscribed, options, kernels, g_complaints);
     if (moves_messages) me.node().waiting().set_progress(elsewhere);
     for (std::uint64_t i = 0; i < num_operations; ++i) {
@@ -87,7 +83,8 @@ void two_groups(int size, const Kernels& kernels) {
     ThreadBootstrap other(reversed, size - 1 - bootstrap.rank());
     NodeOptions options;
     options.one_shot_bytes = 256;
-    options.variants = {{512, false, false}};
+    options.chunk_bytes = 512;
+    options.variants = {Variant::staged};
     NodeRank me(bootstrap, true, options, kernels, g_complaints);
     NodeRank mirrored(other, true, options, kernels, g_complaints);
     for (std::uint64_t i = 0; i < 60; ++i) {

@@ -35,14 +35,6 @@ def test_the_exchange_between_nodes(plain):
     plain.check("exchange_test", 6)
 
 
-def test_messages_in_any_order(plain):
-    plain.check("messages_test", 40, 200)
-
-
-def test_what_travels_as_bfloat16(plain):
-    plain.check("rounded_test")
-
-
 def test_which_variant_is_chosen(plain):
     plain.check("tuner_test")
 

@@ -27,10 +27,6 @@ struct DlscaleCollective {
   int (*allreduce)(void* context, void* data, std::size_t count, int type, int op);
   // One line about the last failure; valid until the next call.
   const char* (*last_error)(void* context);
-  // As `allreduce`, of data that come again with every step: `bucket` is what they are known by, below 2^44.
-  // Null where that makes no difference.
-  int (*allreduce_bucket)(void* context, void* data, std::size_t count, int type, int op,
-                          std::uint64_t bucket);
 };
 
 }  // extern "C"

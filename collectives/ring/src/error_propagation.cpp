@@ -24,7 +24,6 @@ void ErrorPropagation::send_waiting(std::uint64_t operation, int for_rank) noexc
 }
 
 void ErrorPropagation::send(const Report& report) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
   Report& last = sent_[report.failure[0] ? 1 : 0];
   last = report;
   int finalized = 0;
@@ -39,7 +38,6 @@ void ErrorPropagation::send(const Report& report) noexcept {
 }
 
 std::string ErrorPropagation::poll() {
-  const std::lock_guard<std::mutex> lock(mutex_);
   for (;;) {
     int there = 0;
     MPI_Status status;
@@ -56,7 +54,6 @@ std::string ErrorPropagation::poll() {
 }
 
 int ErrorPropagation::end_of_chain(std::uint64_t operation, int for_rank) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   int end = for_rank;
   for (std::size_t i = 0; i < waiters_.size(); ++i) {  // no longer than all ranks, should it be a circle
     const Waiter& waiter = waiters_[static_cast<std::size_t>(end)];

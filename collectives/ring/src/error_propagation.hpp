@@ -4,7 +4,6 @@
 #include <mpi.h>
 
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,7 @@ namespace dlscale {
 // A rank sees the processes of its own node die, but not those of other nodes: the ranks there report them.
 // And in a chain of ranks that wait for each other each reports for whom it waits, so that all name the rank
 // at its end, which reports nothing. Nobody waits for a report; a rank that waits for a message polls now and
-// then. Any thread may call.
+// then.
 class ErrorPropagation {
  public:
   // `comm` stays the caller's; `tag` is used for nothing else on it. Collective, but no messages are sent.
@@ -42,7 +41,6 @@ class ErrorPropagation {
 
   void send(const Report& report) noexcept;
 
-  std::mutex mutex_;
   MPI_Comm comm_;
   int tag_;
   int rank_ = 0;

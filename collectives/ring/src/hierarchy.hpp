@@ -14,7 +14,6 @@
 #include "network/exchange.hpp"
 #include "network/mpi_transport.hpp"
 #include "node/node.hpp"
-#include "residual.hpp"
 #include "topology.hpp"
 
 namespace dlscale {
@@ -31,9 +30,6 @@ class Hierarchy {
 
   void allreduce(std::byte* data, std::size_t count, Type type, Op op);
   void allreduce(const SharedArray& array, std::byte* data, std::size_t count, Type type, Op op);
-  // A sum or average of float32 that travels as bfloat16. `array`, which holds data, and `residual` may be
-  // null.
-  void allreduce_rounded(const SharedArray* array, float* data, std::size_t count, Op op, Residual* residual);
   // input: `size` blocks of `count`; output: this rank's block of the reduction over ranks.
   void reduce_scatter(const std::byte* input, std::byte* output, std::size_t count, Type type, Op op);
   // output: `size` blocks of `count`, rank r's input at block r.
@@ -43,8 +39,6 @@ class Hierarchy {
 
   Node& node() { return node_; }
 
-  // Throws RankFailure if a rank of another node has reported one. From any thread, as the next.
-  void raise_reported();
   // After a failure of this rank: tells the ranks of the own node, and those of other nodes, why.
   void propagate(const std::exception& error);
 
@@ -56,6 +50,8 @@ class Hierarchy {
   void finish_network();
   bool progress_network();
   [[noreturn]] void raise_cause_of(const network::PartnerFailure& failure);
+  // Throws RankFailure if a rank of another node has reported one.
+  void raise_reported();
   int rank_on_lane(int node) const;
   int awaited_rank() const;
   [[noreturn]] void raise_silent(double seconds);

@@ -24,7 +24,7 @@ int size_of(MPI_Comm comm) {
   return size;
 }
 
-// The ranks of the machine that may run on each CPU, and whether this rank may.
+// Whether this rank may run on each CPU, and how many ranks of the machine may.
 //
 // Each rank's own affinity mask says little (a pinned rank sees one CPU however many there are). CPU quotas
 // of containers, and ranks pinned to one CPU beside free ones, are not seen; waiting copes with them, only
@@ -50,14 +50,6 @@ class Cpus {
     return static_cast<int>(std::count_if(num_ranks_.begin(), num_ranks_.end(), [](int n) { return n > 0; }));
   }
 
-  int own_share() const {
-    double share = 0;
-    for (std::size_t cpu = 0; cpu < mine_.size(); ++cpu) {
-      if (mine_[cpu]) share += 1.0 / num_ranks_[cpu];
-    }
-    return std::max(1, static_cast<int>(share + 1e-6));
-  }
-
  private:
   // 1 for each CPU that this rank may run on, up to the last such one.
   static std::vector<int> own_cpus() {
@@ -78,7 +70,7 @@ class Cpus {
 
 }  // namespace
 
-Topology::Topology(MPI_Comm comm, int piece) {
+Topology::Topology(MPI_Comm comm, int ranks_per_node) {
   check(MPI_Comm_dup(comm, &all), "MPI_Comm_dup");
   check(MPI_Comm_set_errhandler(all, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   rank = rank_in(all);
@@ -87,10 +79,11 @@ Topology::Topology(MPI_Comm comm, int piece) {
   check(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
   const Cpus cpus(node);
   oversubscribed = size_of(node) > cpus.count();
-  num_own_cpus = cpus.own_share();
-  MPI_Comm machine = node;
-  check(MPI_Comm_split(machine, piece, rank, &node), "MPI_Comm_split");
-  check(MPI_Comm_free(&machine), "MPI_Comm_free");
+  if (ranks_per_node) {
+    MPI_Comm machine = node;
+    check(MPI_Comm_split(machine, rank_in(machine) / ranks_per_node, rank, &node), "MPI_Comm_split");
+    check(MPI_Comm_free(&machine), "MPI_Comm_free");
+  }
   local_rank = rank_in(node);
   node_size = size_of(node);
 

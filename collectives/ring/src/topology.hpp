@@ -14,9 +14,9 @@ namespace dlscale {
 //         the smallest node has ranks; further ranks of larger nodes are on none.
 class Topology {
  public:
-  // Collective. Duplicates `comm`. Ranks of one machine that give the same `piece`, 0 or more, make up a
-  // node: a NUMA domain, say.
-  Topology(MPI_Comm comm, int piece);
+  // Collective. Duplicates `comm`. `ranks_per_node`: cuts machines into nodes of so many ranks, to try several
+  // nodes on one; 0: a machine is a node.
+  Topology(MPI_Comm comm, int ranks_per_node);
   Topology(const Topology&) = delete;
   Topology& operator=(const Topology&) = delete;
 
@@ -36,7 +36,6 @@ class Topology {
   int num_lanes = 1;
   bool equal_nodes = true;
   bool oversubscribed = false;  // the machine's ranks outnumber the CPUs that they may run on
-  int num_own_cpus = 1;  // this rank's share of the CPUs that it may run on, each divided among its ranks
 
   std::vector<std::vector<int>> ranks_of_node;
   const std::vector<int>& ranks_here() const { return ranks_of_node[static_cast<std::size_t>(node_index)]; }

@@ -30,9 +30,8 @@ Schedule direct_reduce_scatter(Group group, std::size_t count, std::size_t max_s
 Schedule ring_allgather(Group group, std::size_t count, std::size_t max_segment);
 Schedule direct_allgather(Group group, std::size_t count, std::size_t max_segment);
 
-// Every element becomes that of rank `root`. `chain`: from rank to rank, at most S sent, P - 1 steps of a
-// segment; `tree`: binomial, log2 P steps of S, the root sends ceil(log2 P) S.
-Schedule chain_broadcast(Group group, std::size_t count, std::size_t max_segment, std::size_t root);
+// Every element becomes that of rank `root`, down a binomial tree: log2 P steps of S, the root sends
+// ceil(log2 P) S.
 Schedule tree_broadcast(Group group, std::size_t count, std::size_t max_segment, std::size_t root);
 
 // One element, reduced by something like max: complete when all ranks have come. ceil(log2 P) steps.

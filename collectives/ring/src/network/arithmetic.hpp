@@ -19,9 +19,6 @@ struct Arithmetic {
   // Every element is reduced once, from the values of all ranks in order of rank: for types in which every
   // sum is rounded, or for results that depend on nothing but the ranks' values.
   bool in_rank_order = false;
-  // Moreover by one rank, always the same for equal counts: for reductions that remember something per
-  // element.
-  bool by_one_rank = false;
 };
 
 // `scale` is applied once to every complete element, in the precision in which it was added.

@@ -3,15 +3,6 @@
 
 namespace dlscale::network {
 
-Schedule chain_broadcast(Group group, std::size_t count, std::size_t max_segment, std::size_t root) {
-  Writer writer(max_segment);
-  const std::size_t place = (group.rank + group.size - root) % group.size;
-  const Range all = {0, count};
-  if (place > 0) writer.receive((group.rank + group.size - 1) % group.size, all, Arrival::stored);
-  if (place + 1 < group.size) writer.send((group.rank + 1) % group.size, all);
-  return writer.finish();
-}
-
 // In places counted from the root: a place gets everything from the one without its highest bit, and hands it
 // to those with one higher bit more.
 Schedule tree_broadcast(Group group, std::size_t count, std::size_t max_segment, std::size_t root) {

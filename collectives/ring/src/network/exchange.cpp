@@ -64,8 +64,7 @@ void Exchange::start(Operation operation, std::byte* data, std::size_t count, Ar
     const void* mine = data;
     arithmetic_.reduce(data, &mine, 1, count, true);
   }
-  Plan plan = tuning_.plan(operation, count, arithmetic_.width, arithmetic_.in_rank_order, root);
-  if (arithmetic_.by_one_rank && plan.algorithm == Algorithm::one_shot) plan.algorithm = Algorithm::direct;
+  const Plan plan = tuning_.plan(operation, count, arithmetic_.width, arithmetic_.in_rank_order, root);
   const Schedule& schedule = schedule_of(plan);
   reserve(schedule);
   schedule_ = &schedule;

@@ -17,14 +17,13 @@ constexpr std::array<std::pair<const char*, Operation>, 5> kOperations = {{
     {"barrier", Operation::barrier},
 }};
 
-constexpr std::array<std::pair<const char*, Algorithm>, 8> kAlgorithms = {{
+constexpr std::array<std::pair<const char*, Algorithm>, 7> kAlgorithms = {{
     {"one_shot", Algorithm::one_shot},
     {"recursive_doubling", Algorithm::recursive_doubling},
     {"halving_doubling", Algorithm::halving_doubling},
     {"ring", Algorithm::ring},
     {"direct", Algorithm::direct},
     {"tree", Algorithm::tree},
-    {"chain", Algorithm::chain},
     {"dissemination", Algorithm::dissemination},
 }};
 
@@ -72,7 +71,6 @@ Schedule schedule(const Plan& plan, Group group) {
       break;
     case Operation::broadcast:
       if (plan.algorithm == Algorithm::tree) return tree_broadcast(group, count, max_segment, plan.root);
-      if (plan.algorithm == Algorithm::chain) return chain_broadcast(group, count, max_segment, plan.root);
       break;
     case Operation::barrier:
       if (plan.algorithm == Algorithm::dissemination) return dissemination(group);

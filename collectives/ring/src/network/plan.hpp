@@ -19,7 +19,6 @@ enum class Algorithm : std::uint8_t {
   ring,                // allreduce, reduce-scatter, allgather
   direct,              // allreduce, reduce-scatter, allgather
   tree,                // broadcast
-  chain,               // broadcast
   dissemination,       // barrier
 };
 

@@ -29,7 +29,7 @@ Plan Tuning::plan(Operation operation, std::size_t count, std::size_t width, boo
 Algorithm Tuning::algorithm(Operation operation, std::size_t num_bytes, bool in_rank_order) const {
   switch (operation) {
     case Operation::broadcast:
-      return num_bytes <= tree_bytes ? Algorithm::tree : Algorithm::chain;
+      return Algorithm::tree;
     case Operation::barrier:
       return Algorithm::dissemination;
     case Operation::reduce_scatter:
@@ -66,7 +66,6 @@ Tuning default_tuning(std::size_t num_ranks) {
   tuning.recursive_doubling_bytes = 16 * kKiB;
   tuning.halving_doubling_bytes = 512 * kKiB;
   tuning.direct_bytes = 64 * kKiB;
-  tuning.tree_bytes = 64 * kKiB;
   // At least four segments a chunk, so that one is added while others travel.
   tuning.segments = {{num_ranks * 1024 * kKiB, 64 * kKiB},
                      {num_ranks * 4096 * kKiB, 256 * kKiB},

@@ -14,9 +14,8 @@ struct Tuning {
   std::size_t recursive_doubling_bytes;
   std::size_t halving_doubling_bytes;
   // Elements that are reduced in order of rank go one-shot or direct; reduce-scatter and allgather go direct
-  // up to this many bytes and round the ring above; a broadcast goes down a tree, and above along a chain.
+  // up to this many bytes and round the ring above.
   std::size_t direct_bytes;
-  std::size_t tree_bytes;
 
   // Messages are no longer than `segment_bytes` in buffers of up to `up_to_bytes`; the last entry serves
   // every larger one. At most 1 GiB: MPI counts are ints.

@@ -39,33 +39,12 @@ struct ControlBlock {
   struct {
     std::atomic<std::uint64_t> begin[4], end[4];  // of the last of them, nanoseconds by the node's clock
   } times;
-  Counter laps;                    // of a line around all ranks: see Distance
-  std::atomic<std::uint64_t> hop;  // found by them, picoseconds; rank 0's counts
   WaitsFor waits_for;
   FailureNote failure;  // rank 0's counts
-  Counter bell;         // rung for who sleeps until a message moves
-};
-
-// What a rank keeps for its messages to and from one other.
-struct MessageBlock {
-  struct alignas(128) Lines {
-    std::atomic<std::uint64_t> number;
-  };
-  Lines written;  // of its channel to the other
-  Lines read;     // of the other's channel to it
-  // The copy of a long message of the other's, of which both take pieces from the end on.
-  struct alignas(128) Copy {
-    static constexpr std::uint64_t kOneCopy = std::uint64_t{1} << 32;
-    std::atomic<std::uint64_t>
-        pieces;  // number of the copy times kOneCopy, plus pieces that nobody has taken
-    std::atomic<std::uint64_t> from, to, num_bytes, piece_bytes;
-    std::atomic<std::uint64_t> num_stored;  // pieces that the other has stored so far, of all copies
-    std::atomic<std::uint32_t> refused;     // by the kernel
-  } copy;
 };
 
 // Part layout: control block; three areas of places: for what is offered in one shot, for slices of others,
-// for finished slices; and for each rank a message block and a channel.
+// for finished slices.
 class NodeMemory {
  public:
   // Twice what the second-level caches of two cores hold; less than the third-level one that they share.
@@ -74,26 +53,18 @@ class NodeMemory {
 
   // `one_shot_bytes`: the largest message that is offered in one shot; `chunk_bytes`: the largest chunk, all
   // ranks' slices together. Both are multiples of a line.
-  NodeMemory(Bootstrap& bootstrap, std::size_t one_shot_bytes, std::size_t chunk_bytes,
-             const SharedMemoryOptions& options)
+  NodeMemory(Bootstrap& bootstrap, std::size_t one_shot_bytes, std::size_t chunk_bytes, bool huge_pages)
       : one_shot_bytes_(one_shot_bytes),
         chunk_bytes_(chunk_bytes),
         offered_(one_shot_bytes, 2, kRotatedBytes, bootstrap.size()),
         published_(chunk_bytes, kNumSlots, kRotatedBytes, bootstrap.size()),
         results_(lines_of(2 * chunk_bytes / static_cast<std::size_t>(bootstrap.size())), kNumSlots,
                  kRotatedBytes, bootstrap.size()),
-        channel_bytes_(std::clamp(kChannelsBytes / static_cast<std::size_t>(bootstrap.size()) /
-                                      alignof(MessageBlock) * alignof(MessageBlock),
-                                  kLeastChannelBytes, kMostChannelBytes)),
         memory_(bootstrap,
-                kControlBytes + offered_.num_bytes() + published_.num_bytes() + results_.num_bytes() +
-                    alignof(MessageBlock) +
-                    static_cast<std::size_t>(bootstrap.size()) * (sizeof(MessageBlock) + channel_bytes_),
-                options) {}
+                kControlBytes + offered_.num_bytes() + published_.num_bytes() + results_.num_bytes(), huge_pages) {}
 
   std::size_t one_shot_bytes() const { return one_shot_bytes_; }
   std::size_t chunk_bytes() const { return chunk_bytes_; }
-  const char* kind() const { return memory_.kind(); }
 
   ControlBlock& control_block(int q) const { return *reinterpret_cast<ControlBlock*>(memory_.part(q)); }
   std::vector<WaitsFor*> waits_for(int size) const {
@@ -106,10 +77,6 @@ class NodeMemory {
   std::byte* offered(int q) const { return memory_.part(q) + kControlBytes; }
   std::byte* published(int q) const { return offered(q) + offered_.num_bytes(); }
   std::byte* results(int q) const { return published(q) + published_.num_bytes(); }
-  // What q keeps for messages to and from p, and its channel to p.
-  MessageBlock& message_block(int q, int p) const { return *reinterpret_cast<MessageBlock*>(messages(q, p)); }
-  std::byte* channel(int q, int p) const { return messages(q, p) + sizeof(MessageBlock); }
-  std::size_t channel_bytes() const { return channel_bytes_; }
   Rotation& offered_places() { return offered_; }
   Rotation& published_places() { return published_; }
   Rotation& result_places() { return results_; }
@@ -131,25 +98,14 @@ class NodeMemory {
   }
 
  private:
-  static constexpr std::size_t kChannelsBytes = std::size_t{1} << 20;  // of a rank, where they are many
-  static constexpr std::size_t kLeastChannelBytes = 4 * 1024, kMostChannelBytes = 64 * 1024;
   static constexpr std::size_t kControlBytes = (sizeof(ControlBlock) + 4095) / 4096 * 4096;
   static std::size_t lines_of(std::size_t num_bytes) {
     return std::max<std::size_t>((num_bytes + kLine - 1) / kLine, 1) * kLine;
   }
 
-  std::byte* messages(int q, int p) const {
-    const std::size_t areas =
-        kControlBytes + offered_.num_bytes() + published_.num_bytes() + results_.num_bytes();
-    const std::size_t begin =
-        (areas + alignof(MessageBlock) - 1) / alignof(MessageBlock) * alignof(MessageBlock);
-    return memory_.part(q) + begin + static_cast<std::size_t>(p) * (sizeof(MessageBlock) + channel_bytes_);
-  }
-
   std::size_t one_shot_bytes_;
   std::size_t chunk_bytes_;
   Rotation offered_, published_, results_;  // where this rank's operations are; all ranks' are the same
-  std::size_t channel_bytes_;
   SharedMemory memory_;
 };
 

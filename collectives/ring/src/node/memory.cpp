@@ -1,12 +1,8 @@
 #include "memory.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,17 +22,15 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr unsigned kMemoryFileOnHugePages = 0x0004U | 21U << 26;  // MFD_HUGETLB, 2^21 bytes each
 
-std::string why_no_huge_pages(const SharedMemoryOptions& options, std::size_t num_bytes, bool in_process) {
-  if (!options.huge_pages) return "not wanted";
-  if (in_process || options.sharing == Sharing::shm_file) return "only memfd has any";
+std::string why_no_huge_pages(bool wanted, std::size_t num_bytes, bool in_process) {
+  if (!wanted) return "not wanted";
+  if (in_process) return "ranks are threads";
   return num_bytes < kHugePage ? "smaller than one" : "";
 }
 
 std::size_t in_pages(std::size_t num_bytes, std::size_t page) {
   return (std::max<std::size_t>(num_bytes, 1) + page - 1) / page * page;
 }
-const std::string kShmFolder = "/dev/shm";
-constexpr const char* kShmPrefix = "dlscale-ring-";
 
 std::string because(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
 
@@ -64,15 +58,7 @@ std::string allocate(int file, std::size_t num_bytes, const std::string& where) 
     error = posix_fallocate(file, 0, static_cast<off_t>(num_bytes));
   } while (error == EINTR);
   if (error == 0) return "";
-  std::string text = where + " cannot give " + std::to_string(num_bytes / 1024) + " KiB";
-  struct statvfs room{};
-  if (where == kShmFolder && statvfs(kShmFolder.c_str(), &room) == 0) {
-    text += " (it has " + std::to_string(room.f_bavail * room.f_frsize / 1024) + " KiB free)";
-  }
-  text += std::string(": ") + std::strerror(error);
-  return where == kShmFolder ? text + "; free or enlarge it (docker run --shm-size=1g), or leave " +
-                                   "shared_memory at auto or memfd"
-                             : text;
+  return where + " cannot give " + std::to_string(num_bytes / 1024) + " KiB: " + std::strerror(error);
 }
 
 // Where parts lie among a process's addresses. AMD's first-level caches look lines up by a hash of address
@@ -95,44 +81,10 @@ std::string check_owner(int file) {
   return "";
 }
 
-// A file of mode 0600 with a name that nobody can guess, locked. A sweep may have unlinked it before it was
-// locked, taking it for a leftover: then there is another.
-std::string create_shm_file(Descriptor* file, char* name, std::size_t name_bytes) {
-  for (;;) {
-    unsigned long long random[2];
-    if (getrandom(random, sizeof(random), 0) != sizeof(random)) return because("getrandom");
-    std::snprintf(name, name_bytes, "/%s%016llx%016llx", kShmPrefix, random[0], random[1]);
-    file->reset(shm_open(name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
-    if (file->get() < 0) return because("creating a file in /dev/shm");
-    struct stat status{};
-    if (flock(file->get(), LOCK_EX) == 0 && fstat(file->get(), &status) == 0) {
-      if (status.st_nlink > 0) return "";
-      continue;
-    }
-    const std::string complaint = because("locking a file in /dev/shm");
-    shm_unlink(name);
-    file->reset(-1);
-    return complaint;
-  }
-}
-
-// Files that a killed program left between creating and unlinking one: their lock is gone with it.
-void sweep_leftovers() {
-  DIR* folder = opendir(kShmFolder.c_str());
-  if (!folder) return;
-  while (const dirent* entry = readdir(folder)) {
-    if (std::strncmp(entry->d_name, kShmPrefix, std::strlen(kShmPrefix)) != 0) continue;
-    const Descriptor file(openat(dirfd(folder), entry->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-    if (file.get() < 0 || !check_owner(file.get()).empty()) continue;
-    if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) unlinkat(dirfd(folder), entry->d_name, 0);
-  }
-  closedir(folder);
-}
-
 }  // namespace
 
-SharedMemory::SharedMemory(Bootstrap& bootstrap, std::size_t num_bytes, const SharedMemoryOptions& options)
-    : obstacle_to_huge_pages_(why_no_huge_pages(options, num_bytes, bootstrap.in_process())),
+SharedMemory::SharedMemory(Bootstrap& bootstrap, std::size_t num_bytes, bool huge_pages)
+    : obstacle_to_huge_pages_(why_no_huge_pages(huge_pages, num_bytes, bootstrap.in_process())),
       num_bytes_(in_pages(num_bytes, obstacle_to_huge_pages_.empty() ? kHugePage : kPage)),
       parts_(static_cast<std::size_t>(bootstrap.size()), nullptr),
       rank_(bootstrap.rank()),
@@ -144,15 +96,7 @@ SharedMemory::SharedMemory(Bootstrap& bootstrap, std::size_t num_bytes, const Sh
     return;
   }
   try {
-    std::string complaint;
-    if (options.sharing != Sharing::shm_file) {
-      if (share_by_memory_file(bootstrap, &complaint)) return;
-      if (options.sharing == Sharing::memory_file) bootstrap.agree(complaint);  // throws
-      unmap();
-      complaint.clear();
-    }
-    share_by_shm_file(bootstrap, &complaint);
-    bootstrap.agree(complaint);
+    share_by_memory_file(bootstrap);
   } catch (...) {
     unmap();
     throw;
@@ -218,9 +162,9 @@ std::string SharedMemory::map_part(std::size_t q, int file) {
   return "";
 }
 
-// Whether it went well on all ranks. Each knows only its own complaint.
-bool SharedMemory::share_by_memory_file(Bootstrap& bootstrap, std::string* complaint) {
-  kind_ = "memfd";
+// Files without a name (memfd), which the other ranks open through /proc: private to the user, not limited by
+// the size of /dev/shm, and nothing is left behind.
+void SharedMemory::share_by_memory_file(Bootstrap& bootstrap) {
   struct Offer {
     pid_t process;
     int file;
@@ -228,6 +172,7 @@ bool SharedMemory::share_by_memory_file(Bootstrap& bootstrap, std::string* compl
     ino_t number;
     bool good;
   };
+  std::string complaint;
   Descriptor own;
   if (obstacle_to_huge_pages_.empty()) {  // on this rank; each finds out for itself
     own.reset(memfd_create("dlscale-ring", MFD_CLOEXEC | kMemoryFileOnHugePages));
@@ -237,68 +182,38 @@ bool SharedMemory::share_by_memory_file(Bootstrap& bootstrap, std::string* compl
   if (!obstacle_to_huge_pages_.empty()) own.reset(memfd_create("dlscale-ring", MFD_CLOEXEC));
   struct stat status{};
   if (own.get() < 0) {
-    *complaint = because("memfd_create");
+    complaint = because("memfd_create");
   } else if (fchmod(own.get(), 0600) != 0) {
-    *complaint = because("fchmod");
+    complaint = because("fchmod");
   } else if (fstat(own.get(), &status) != 0) {
-    *complaint = because("fstat");
+    complaint = because("fstat");
   } else {
-    if (!obstacle_to_huge_pages_.empty()) *complaint = allocate(own.get(), num_bytes_, "memory");
+    if (!obstacle_to_huge_pages_.empty()) complaint = allocate(own.get(), num_bytes_, "memory");
   }
-  if (complaint->empty()) *complaint = reserve_addresses();
+  if (complaint.empty()) complaint = reserve_addresses();
   const std::vector<Offer> offers =
-      bootstrap.everyones(Offer{getpid(), own.get(), status.st_dev, status.st_ino, complaint->empty()});
-  for (std::size_t q = 0; q < offers.size() && complaint->empty(); ++q) {
+      bootstrap.everyones(Offer{getpid(), own.get(), status.st_dev, status.st_ino, complaint.empty()});
+  for (std::size_t q = 0; q < offers.size() && complaint.empty(); ++q) {
     if (!offers[q].good) break;  // that rank complains
     char path[64];
     std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", static_cast<int>(offers[q].process), offers[q].file);
     const bool mine = q == static_cast<std::size_t>(rank_);
     const Descriptor other(mine ? dup(own.get()) : open(path, O_RDWR | O_CLOEXEC));
     if (other.get() < 0) {
-      *complaint = because("opening another rank's memory through /proc");
-    } else if (!(*complaint = check_owner(other.get())).empty()) {
+      complaint = because("opening another rank's memory through /proc");
+    } else if (!(complaint = check_owner(other.get())).empty()) {
       break;
     } else if (fstat(other.get(), &status) != 0 || status.st_dev != offers[q].device ||
                status.st_ino != offers[q].number) {
-      *complaint = "a process of the same number in another process namespace";
+      complaint = "a process of the same number in another process namespace";
     } else {
-      *complaint = map_part(q, other.get());
+      complaint = map_part(q, other.get());
     }
   }
-  const std::vector<char> good = bootstrap.everyones(static_cast<char>(complaint->empty()));
-  return std::all_of(good.begin(), good.end(), [](char g) { return g; });
-}
-
-void SharedMemory::share_by_shm_file(Bootstrap& bootstrap, std::string* complaint) {
-  kind_ = "shm";
-  obstacle_to_huge_pages_ = "only memfd has any";
-  struct Name {
-    char text[64];
-  };
-  if (rank_ == 0) sweep_leftovers();
-  Name name{};
-  Descriptor own;
-  *complaint = create_shm_file(&own, name.text, sizeof(name.text));
-  if (complaint->empty()) *complaint = allocate(own.get(), num_bytes_, kShmFolder);
-  if (complaint->empty()) *complaint = reserve_addresses();
-  const std::string created = name.text;
-  if (!complaint->empty()) name.text[0] = '\0';
-  const std::vector<Name> names = bootstrap.everyones(name);
-  for (std::size_t q = 0; q < names.size() && complaint->empty(); ++q) {
-    if (names[q].text[0] == '\0') break;  // that rank complains
-    const Descriptor other(shm_open(names[q].text, O_RDWR | O_CLOEXEC, 0));
-    if (other.get() < 0) {
-      *complaint = because("opening another rank's file in /dev/shm");
-    } else if ((*complaint = check_owner(other.get())).empty()) {
-      *complaint = map_part(q, other.get());
-    }
-  }
-  bootstrap.everyones('\0');  // all have opened all
-  if (own.get() >= 0) shm_unlink(created.c_str());
+  bootstrap.agree(complaint);  // which each rank has of its own
 }
 
 void SharedMemory::share_in_process(Bootstrap& bootstrap) {
-  kind_ = "process";
   auto* own = static_cast<std::byte*>(std::aligned_alloc(kPage, num_bytes_));
   if (own) std::memset(static_cast<void*>(own), 0, num_bytes_);
   parts_[static_cast<std::size_t>(rank_)] = own;

@@ -2,16 +2,11 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "../reduction/kernels.hpp"
 #include "control_block.hpp"
-#include "crew.hpp"
-#include "distance.hpp"
-#include "message_link.hpp"
 #include "online_tuner.hpp"
 #include "push.hpp"
 #include "single_copy.hpp"
@@ -23,23 +18,23 @@ namespace dlscale {
 
 struct NodeOptions {
   double timeout_seconds = 300;
-  SharedMemoryOptions memory;
-  // Up to here every operation goes at once (Small); above, by what is found fastest. 0: by the number of
+  bool huge_pages = true;
+  bool single_copy = true;  // where the kernel allows it
+  // Up to here every operation goes one-shot; above, by the variant that is fastest. 0: by the number of
   // ranks.
   std::size_t one_shot_bytes = 0;
-  std::vector<CopyVariant> variants;  // empty: the defaults, of which the fastest is found while running
-  bool single_copy = true;            // where the kernel allows it
-  std::size_t num_cores = 1;          // of each rank, for reductions and copies
-  std::size_t least_shared_bytes = 256 * 1024;  // that are large enough
+  std::size_t chunk_bytes = 1024 * 1024;  // the largest, all owners' slices together
+  // The fastest of them is found while running.
+  std::vector<Variant> variants = {Variant::one_shot, Variant::staged, Variant::streamed,
+                                   Variant::single_copy};
 };
 
 // Every rank's buffer of one size, mapped by all ranks of the node.
 class SharedArray {
  public:
   // Collective. `number`: which array of its engine it is, the same on all ranks.
-  SharedArray(Bootstrap& bootstrap, std::size_t num_bytes, const SharedMemoryOptions& options,
-              std::size_t number)
-      : memory_(bootstrap, num_bytes, options), rank_(bootstrap.rank()), number_(number) {}
+  SharedArray(Bootstrap& bootstrap, std::size_t num_bytes, bool huge_pages, std::size_t number)
+      : memory_(bootstrap, num_bytes, huge_pages), rank_(bootstrap.rank()), number_(number) {}
 
   std::byte* own() const { return memory_.part(rank_); }
   std::size_t num_bytes() const { return memory_.num_bytes(); }
@@ -47,10 +42,9 @@ class SharedArray {
   bool holds(const std::byte* data, std::size_t num_bytes) const {
     return data >= own() && data + num_bytes <= own() + memory_.num_bytes();
   }
-  static constexpr std::size_t kNamesPerArray = std::size_t{1} << 44;
   // What this rank keeps at `data`, by a name that means the same on all ranks.
   std::size_t name_of(const std::byte* data) const {
-    return number_ * kNamesPerArray + static_cast<std::size_t>(data - own());
+    return (number_ << 44) + static_cast<std::size_t>(data - own());
   }
   // Where rank q keeps what this rank keeps at `data`.
   std::byte* of_rank(int q, const std::byte* data) const { return memory_.part(q) + (data - own()); }
@@ -70,18 +64,10 @@ class Node {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  const char* memory_kind() const { return memory_.kind(); }
   // Why ranks cannot copy from and to each other's memory; empty where they can.
   const std::string& obstacle_to_single_copies() const { return obstacle_; }
-  std::vector<OnlineTuner::Choice> choices() const { return tuner_->choices(); }
+  std::vector<OnlineTuner::Choice> choices() const { return tuner_.choices(); }
   Waiting& waiting() { return waiting_; }
-  Crew& crew() { return crew_; }
-  // For messages, which go on beside the operations: what carries them, what waits for them, and the bell
-  // that rings for them.
-  MessageLink& message_link() { return message_link_; }
-  Waiting& message_waiting() { return message_waiting_; }
-  Counter* bell() { return &memory_.control_block(rank_).bell; }
-  const Kernels& kernels() const { return kernels_; }
 
   // data[0, count) becomes the reduction over ranks in rank order, times `scale`; the same bits on all ranks.
   void allreduce(std::byte* data, std::size_t count, Type type, Op op, double scale);
@@ -98,10 +84,6 @@ class Node {
                  const std::vector<Range>& blocks);
   void broadcast(std::byte* data, std::size_t num_bytes, int root);
 
-  // A sum of float32 that ranks hand each other as bfloat16: each rank's values are rounded before they are
-  // added, and the sum once more. Rank q of P owns the q-th of P parts, in whole lines, whatever the variant,
-  // so that residuals stay where they belong. One rank alone rounds nothing.
-  void allreduce_rounded(float* data, std::size_t count, double scale, const Rounding& rounding);
   void barrier() { small_.barrier(); }
   void allgather_inline(const std::byte* mine, std::byte* all, std::size_t num_bytes) {
     small_.allgather_inline(mine, all, num_bytes);
@@ -112,15 +94,13 @@ class Node {
   Push& push() { return push_; }
   std::vector<std::byte*> buffers(const SharedArray& array, const std::byte* data) const;
 
-  // Other variants from the next operation on, the same on all ranks. Throws std::invalid_argument, on all,
-  // if they need more memory than those that the node was made with.
-  void tune(std::size_t one_shot_bytes, const std::vector<CopyVariant>& variants);
-
  private:
   Staged::Job job(const std::byte* input, std::byte* output, Type type, Op op, double scale) const;
   void exchange_blocks(Timed kind, Staged::Job* work, const std::vector<Range>& blocks);
-  void make_tuner(const std::vector<CopyVariant>& variants, std::size_t one_shot_bytes);
-  std::size_t slice_of(const CopyVariant& variant, Type type, std::size_t num_owners) const;
+  // Lets `move` do the operation by the tuner's variant, staged where the kernel refuses to copy.
+  template <typename Move>
+  void by_fastest(Timed kind, std::size_t num_bytes, Staged::Job* work, const Move& move);
+  std::size_t slice_of(const Staged::Job& work, std::size_t num_owners) const;
 
   int rank_;
   int size_;
@@ -129,16 +109,12 @@ class Node {
   Watch watch_;
   std::string obstacle_;
   Waiting waiting_;
-  Waiting message_waiting_;
-  MessageLink message_link_;
-  Crew crew_;
   Small small_;
   Push push_;
   Staged staged_;
   SingleCopy single_copy_;
-  Distance distance_;
   std::size_t one_shot_bytes_;  // up to here nothing else is tried
-  std::unique_ptr<OnlineTuner> tuner_;
+  OnlineTuner tuner_;
 };
 
 }  // namespace dlscale

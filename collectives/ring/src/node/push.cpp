@@ -4,8 +4,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "sources.hpp"
-
 namespace dlscale {
 namespace {
 
@@ -14,8 +12,13 @@ constexpr std::size_t kPieceBytes =
 
 }  // namespace
 
-Push::Push(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, Crew& crew, int rank, int size)
-    : memory_(memory), waiting_(waiting), kernels_(kernels), crew_(crew), rank_(rank), size_(size) {}
+Push::Push(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, int rank, int size)
+    : memory_(memory),
+      waiting_(waiting),
+      kernels_(kernels),
+      rank_(rank),
+      size_(size),
+      sources_(static_cast<std::size_t>(size)) {}
 
 void Push::arrive(std::size_t name, std::size_t count) {
   const std::size_t turn = num_pushes_ % 2;
@@ -46,47 +49,43 @@ void Push::leave() {
   }
 }
 
+void Push::look_at(const std::vector<std::byte*>& buffers, std::size_t begin, std::size_t element) {
+  for (std::size_t q = 0; q < buffers.size(); ++q) sources_[q] = buffers[q] + begin * element;
+}
+
 void Push::allreduce_slice(const std::vector<std::byte*>& buffers, Range own, Type type, Op op,
                            double scale) {
   const std::size_t element = width(type);
   const std::size_t next = static_cast<std::size_t>((rank_ + 1) % size_);
-  crew_.share(own, element, [&](Range range) {
-    const std::size_t piece = size_ > 2 ? kPieceBytes / element : std::max<std::size_t>(range.size(), 1);
-    Sources sources(buffers.size());
-    for (std::size_t begin = range.begin; begin < range.end; begin += piece) {
-      const std::size_t count = std::min(piece, range.end - begin);
-      std::byte* out = buffers[static_cast<std::size_t>(rank_)] + begin * element;
-      std::byte* second = size_ > 1 ? buffers[next] + begin * element : nullptr;
-      reduce(kernels_, type, op,
-             {out, second, sources.at(buffers, begin * element), buffers.size(), count, scale, false});
-      for (int i = 2; i < size_; ++i) {
-        const std::size_t q = static_cast<std::size_t>((rank_ + i) % size_);
-        kernels_.copy(buffers[q] + begin * element, out, count * element, {});
-      }
+  const std::size_t piece = size_ > 2 ? kPieceBytes / element : std::max<std::size_t>(own.size(), 1);
+  for (std::size_t begin = own.begin; begin < own.end; begin += piece) {
+    const std::size_t count = std::min(piece, own.end - begin);
+    std::byte* out = buffers[static_cast<std::size_t>(rank_)] + begin * element;
+    std::byte* second = size_ > 1 ? buffers[next] + begin * element : nullptr;
+    look_at(buffers, begin, element);
+    reduce(kernels_, type, op, {out, second, sources_.data(), sources_.size(), count, scale, false});
+    for (int i = 2; i < size_; ++i) {
+      const std::size_t q = static_cast<std::size_t>((rank_ + i) % size_);
+      kernels_.copy(buffers[q] + begin * element, out, count * element);
     }
-  });
+  }
 }
 
 void Push::reduce_slice(const std::vector<std::byte*>& buffers, Range own, Type type, Op op, double scale) {
+  if (!own.size()) return;
   const std::size_t element = width(type);
-  crew_.share(own, element, [&](Range range) {
-    Sources sources(buffers.size());
-    const std::size_t offset = range.begin * element;
-    reduce(kernels_, type, op,
-           {buffers[static_cast<std::size_t>(rank_)] + offset, nullptr, sources.at(buffers, offset),
-            buffers.size(), range.size(), scale, false});
-  });
+  look_at(buffers, own.begin, element);
+  reduce(kernels_, type, op,
+         {buffers[static_cast<std::size_t>(rank_)] + own.begin * element, nullptr, sources_.data(),
+          sources_.size(), own.size(), scale, false});
 }
 
 void Push::push_slice(const std::vector<std::byte*>& buffers, Range own, Type type) {
-  const std::size_t element = width(type);
-  crew_.share(own, element, [&](Range range) {
-    const std::byte* from = buffers[static_cast<std::size_t>(rank_)] + range.begin * element;
-    for (int i = 1; i < size_; ++i) {
-      const std::size_t q = static_cast<std::size_t>((rank_ + i) % size_);
-      kernels_.copy(buffers[q] + range.begin * element, from, range.size() * element, {});
-    }
-  });
+  const std::size_t offset = own.begin * width(type), num_bytes = own.size() * width(type);
+  for (int i = 1; i < size_; ++i) {
+    const std::size_t q = static_cast<std::size_t>((rank_ + i) % size_);
+    kernels_.copy(buffers[q] + offset, buffers[static_cast<std::size_t>(rank_)] + offset, num_bytes);
+  }
 }
 
 }  // namespace dlscale

@@ -8,8 +8,6 @@
 #include "../geometry.hpp"
 #include "../reduction/kernels.hpp"
 #include "control_block.hpp"
-#include "crew.hpp"
-#include "slices.hpp"
 
 namespace dlscale {
 
@@ -17,7 +15,7 @@ namespace dlscale {
 // written once to every rank's. Nothing is staged. All ranks must have arrived before the first is read.
 class Push {
  public:
-  Push(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, Crew& crew, int rank, int size);
+  Push(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, int rank, int size);
 
   // Ranks name what they reduce; all must name the same. Throws std::invalid_argument on all ranks otherwise.
   void arrive(std::size_t name, std::size_t count);
@@ -33,12 +31,15 @@ class Push {
   void leave();
 
  private:
+  // Every buffer from element `begin` on.
+  void look_at(const std::vector<std::byte*>& buffers, std::size_t begin, std::size_t element);
+
   NodeMemory& memory_;
   Waiting& waiting_;
   const Kernels& kernels_;
-  Crew& crew_;
   int rank_;
   int size_;
+  std::vector<const void*> sources_;
   std::uint64_t num_pushes_ = 0;
 };
 

@@ -13,6 +13,9 @@ namespace dlscale {
 
 constexpr std::size_t kLine = 64;
 
+// Messages of these sizes rotate: smaller ones are faster in two places, larger ones leave the caches anyway.
+constexpr std::size_t kLeastRotating = 8 * 1024, kMostRotating = 256 * 1024;
+
 // Hands out places one after the other: as few as are in use at once, or, where a message rotates, so many
 // that the caches of the second level have no room for what was used since. Where cores share a third-level
 // cache, a line that another core still has in its own takes three times as long to overwrite as one that has

@@ -3,14 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
 
 #include "kernel_copy.hpp"
-#include "sources.hpp"
 
 namespace dlscale {
 namespace {
@@ -72,15 +70,16 @@ std::string obstacle_to_single_copies(Bootstrap& bootstrap, const Watch& watch) 
   return all_good ? "" : "process_vm_writev wrote to the memory of another process";
 }
 
-SingleCopy::SingleCopy(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, Crew& crew,
-                       const Watch& watch, int rank, int size, bool in_process)
+SingleCopy::SingleCopy(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, const Watch& watch,
+                       int rank, int size, bool in_process, std::size_t chunk_bytes)
     : memory_(memory),
       waiting_(waiting),
       kernels_(kernels),
-      crew_(crew),
       rank_(rank),
       size_(size),
       processes_(processes_of(watch, size, in_process)),
+      piece_bytes_(std::max<std::size_t>(chunk_bytes / static_cast<std::size_t>(size) / kLine, 1) * kLine),
+      sources_(static_cast<std::size_t>(size)),
       lent_(static_cast<std::size_t>(size)) {}
 
 // Two places by turns: who lends for operation n + 2 has seen all give back what n + 1 took, and so end n.
@@ -149,80 +148,68 @@ bool SingleCopy::store(int q, const std::byte* from, Range range, std::size_t el
   const std::uintptr_t to = lent_at(q, range, element);
   if (is_slow(reinterpret_cast<std::uintptr_t>(from), to)) {
     std::byte* copy = scratch(static_cast<std::size_t>(rank_), num_bytes, to);
-    kernels_.copy(copy, from, num_bytes, {});
+    kernels_.copy(copy, from, num_bytes);
     from = copy;
   }
   return has_copied(q, store_to(processes_[static_cast<std::size_t>(q)], from, to, num_bytes));
 }
 
-// Fetched from each rank at a time.
-std::size_t SingleCopy::piece_bytes_of(const Job& job) const {
-  return std::max<std::size_t>(job.variant.chunk_bytes / static_cast<std::size_t>(size_) / kLine, 1) * kLine;
-}
-
-void SingleCopy::reduce_piece(const Job& job, Range piece, std::size_t piece_bytes) {
-  const auto size = static_cast<std::size_t>(size_);
+void SingleCopy::reduce_piece(const Job& job, Range piece) {
   // The last place first: taking one that was not there yet may move the others.
-  scratch(size - 1, piece_bytes, kPage - 1);
-  Sources sources(size);
+  scratch(sources_.size() - 1, piece_bytes_, kPage - 1);
   for (int i = 0; i < size_; ++i) {
     const int q = (rank_ + i) % size_;
     const auto p = static_cast<std::size_t>(q);
     if (q == rank_) {
-      sources[p] = job.in(piece);
+      sources_[p] = job.in(piece);
       continue;
     }
-    std::byte* to = scratch(p, piece_bytes, lent_at(q, piece, width(job.type)));
+    std::byte* to = scratch(p, piece_bytes_, lent_at(q, piece, width(job.type)));
     require(fetch(q, to, piece, width(job.type)), q);
-    sources[p] = to;
+    sources_[p] = to;
   }
   reduce(kernels_, job.type, job.op,
-         {job.out(piece), nullptr, sources.data(), size, piece.size(), job.scale, false});
+         {job.out(piece), nullptr, sources_.data(), sources_.size(), piece.size(), job.scale, false});
 }
 
 bool SingleCopy::allreduce(const Job& job, std::size_t count) {
   if (!lend(job, count, 0, Refusal::before)) return false;
   const std::size_t element = width(job.type), line = kLine / element, lines = (count + line - 1) / line;
-  const std::size_t piece_bytes = piece_bytes_of(job), piece = piece_bytes / element;
   const Range own = part({0, lines}, static_cast<std::size_t>(rank_), static_cast<std::size_t>(size_));
   const Range mine{std::min(count, own.begin * line), std::min(count, own.end * line)};
-  crew_.share(mine, element, [&](Range range) {
-    for (std::size_t begin = range.begin; begin < range.end; begin += piece) {
-      const Range next{begin, std::min(begin + piece, range.end)};
-      reduce_piece(job, next, piece_bytes);
-      for (int i = 1; i < size_; ++i) {
-        const int q = (rank_ + i) % size_;
-        require(store(q, job.out(next), next, element), q);
-      }
+  for (std::size_t begin = mine.begin; begin < mine.end; begin += piece_bytes_ / element) {
+    const Range piece{begin, std::min(begin + piece_bytes_ / element, mine.end)};
+    reduce_piece(job, piece);
+    for (int i = 1; i < size_; ++i) {
+      const int q = (rank_ + i) % size_;
+      require(store(q, job.out(piece), piece, element), q);
     }
-  });
+  }
   return give_back(false);
 }
 
 bool SingleCopy::reduce_scatter(const Job& job, const std::vector<Range>& blocks) {
   if (!lend(job, count_of(blocks), 1, Refusal::before)) return false;
-  const std::size_t element = width(job.type), piece_bytes = piece_bytes_of(job);
-  const std::size_t piece = piece_bytes / element;
-  crew_.share(blocks[static_cast<std::size_t>(rank_)], element, [&](Range range) {
-    for (std::size_t begin = range.begin; begin < range.end; begin += piece) {
-      reduce_piece(job, {begin, std::min(begin + piece, range.end)}, piece_bytes);
-    }
-  });
+  const std::size_t step = piece_bytes_ / width(job.type);
+  const Range own = blocks[static_cast<std::size_t>(rank_)];
+  for (std::size_t begin = own.begin; begin < own.end; begin += step) {
+    reduce_piece(job, {begin, std::min(begin + step, own.end)});
+  }
   return give_back(false);
 }
 
 // Where the kernel would copy slowly, piece by piece through memory that lies better.
 bool SingleCopy::fetch_result(const Job& job, int q, Range range) {
-  const std::size_t element = width(job.type), piece_bytes = piece_bytes_of(job);
+  const std::size_t element = width(job.type);
   const std::uintptr_t from = lent_at(q, range, element);
   if (!is_slow(from, reinterpret_cast<std::uintptr_t>(job.out(range)))) {
     return fetch(q, job.out(range), range, element);
   }
-  for (std::size_t begin = range.begin; begin < range.end; begin += piece_bytes / element) {
-    const Range piece{begin, std::min(begin + piece_bytes / element, range.end)};
-    std::byte* copy = scratch(0, piece_bytes, lent_at(q, piece, element));
+  for (std::size_t begin = range.begin; begin < range.end; begin += piece_bytes_ / element) {
+    const Range piece{begin, std::min(begin + piece_bytes_ / element, range.end)};
+    std::byte* copy = scratch(0, piece_bytes_, lent_at(q, piece, element));
     if (!fetch(q, copy, piece, element)) return false;
-    kernels_.copy(job.out(piece), copy, piece.size() * element, {});
+    kernels_.copy(job.out(piece), copy, piece.size() * element);
   }
   return true;
 }
@@ -230,7 +217,7 @@ bool SingleCopy::fetch_result(const Job& job, int q, Range range) {
 bool SingleCopy::store_input(const Job& job, int q, Range range) {
   const std::size_t element = width(job.type);
   const bool slow = is_slow(reinterpret_cast<std::uintptr_t>(job.in(range)), lent_at(q, range, element));
-  const std::size_t step = slow ? piece_bytes_of(job) / element : range.size();
+  const std::size_t step = slow ? piece_bytes_ / element : range.size();
   for (std::size_t begin = range.begin; begin < range.end; begin += step) {
     const Range piece{begin, std::min(begin + step, range.end)};
     if (!store(q, job.in(piece), piece, element)) return false;
@@ -243,13 +230,12 @@ bool SingleCopy::allgather(const Job& job, const std::vector<Range>& blocks) {
   lend(job, count_of(blocks), 1, Refusal::during);
   const Range own = blocks[static_cast<std::size_t>(rank_)];
   if (own.size() && job.out(own) != job.in(own))
-    kernels_.copy(job.out(own), job.in(own), own.size() * element, {});
-  std::atomic<bool> refused{false};
+    kernels_.copy(job.out(own), job.in(own), own.size() * element);
+  bool refused = false;
   for (int i = 1; i < size_; ++i) {
     const int q = (rank_ + i) % size_;
-    crew_.share(blocks[static_cast<std::size_t>(q)], element, [&](Range range) {
-      if (!fetch_result(job, q, range)) refused = true;
-    });
+    const Range block = blocks[static_cast<std::size_t>(q)];
+    if (block.size() && !fetch_result(job, q, block)) refused = true;
   }
   return give_back(refused);
 }
@@ -264,19 +250,12 @@ bool SingleCopy::broadcast(const Job& job, const std::vector<Range>& blocks) {
   const Range whole = blocks[root];
   const std::size_t stored = whole.size() / static_cast<std::size_t>(size_) / page * page;
   const Range fetched{whole.begin, whole.end - stored}, rest{fetched.end, whole.end};
-  std::atomic<bool> refused{false};
   if (static_cast<std::size_t>(rank_) != root) {
-    const int q = static_cast<int>(root);
-    crew_.share(fetched, element, [&](Range range) {
-      if (!fetch_result(job, q, range)) refused = true;
-    });
-    return give_back(refused);
+    return give_back(fetched.size() && !fetch_result(job, static_cast<int>(root), fetched));
   }
+  bool refused = false;
   for (int i = 1; i < size_; ++i) {
-    const int q = (rank_ + i) % size_;
-    crew_.share(rest, element, [&](Range range) {
-      if (!store_input(job, q, range)) refused = true;
-    });
+    if (rest.size() && !store_input(job, (rank_ + i) % size_, rest)) refused = true;
   }
   return give_back(refused);
 }

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "control_block.hpp"
-#include "crew.hpp"
 #include "staged.hpp"
 #include "watch.hpp"
 
@@ -31,8 +30,9 @@ class SingleCopy {
  public:
   using Job = Staged::Job;
 
-  SingleCopy(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, Crew& crew, const Watch& watch,
-             int rank, int size, bool in_process);
+  // Pieces are of `chunk_bytes` for all ranks together.
+  SingleCopy(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, const Watch& watch, int rank,
+             int size, bool in_process, std::size_t chunk_bytes);
 
   // All are false on all ranks, and all inputs are as they were, if the kernel cannot copy some rank's
   // buffer.
@@ -49,7 +49,7 @@ class SingleCopy {
 
   bool lend(const Job& job, std::size_t count, std::size_t kind, Refusal refusal);
   bool give_back(bool refused);
-  void reduce_piece(const Job& job, Range piece, std::size_t piece_bytes);
+  void reduce_piece(const Job& job, Range piece);
   std::uintptr_t lent_at(int q, Range range, std::size_t element) const;
   // These say whether the kernel copied.
   bool fetch(int q, std::byte* to, Range range, std::size_t element);
@@ -58,15 +58,15 @@ class SingleCopy {
   bool store_input(const Job& job, int q, Range range);
   bool has_copied(int q, int error) const;
   void require(bool copied, int q) const;
-  std::size_t piece_bytes_of(const Job& job) const;
 
   NodeMemory& memory_;
   Waiting& waiting_;
   const Kernels& kernels_;
-  Crew& crew_;
   int rank_;
   int size_;
   std::vector<pid_t> processes_;
+  const std::size_t piece_bytes_;  // fetched from each rank at a time
+  std::vector<const void*> sources_;
   std::vector<std::uintptr_t> lent_;  // each rank's first element
   std::uint64_t num_operations_ = 0;
 };

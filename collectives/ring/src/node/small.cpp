@@ -71,7 +71,7 @@ void Small::allgather_inline(const std::byte* mine, std::byte* all, std::size_t 
 }
 
 std::size_t Small::place_for(const Job& job, std::size_t count) {
-  return memory_.offered_places().next(count * width(job.type), job.variant.rotates);
+  return memory_.offered_places().next(count * width(job.type), job.rotates);
 }
 
 // Publishes piece k, and then takes what all have published of k - 1.
@@ -103,7 +103,7 @@ void Small::in_pieces(std::size_t num_pieces, std::size_t place, std::uint32_t t
 // A rank that has nothing to give may have no memory either.
 void Small::put(const Job& job, std::byte* to, Range range) {
   if (!range.size()) return;
-  kernels_.copy(to, job.in(range), range.size() * width(job.type), {});
+  kernels_.copy(to, job.in(range), range.size() * width(job.type));
 }
 
 void Small::allreduce_one_shot(const Job& job, std::size_t count) {
@@ -170,7 +170,7 @@ void Small::allgather_one_shot(const Job& job, const std::vector<Range>& blocks)
           const Range r = pieces.at(k, o);
           if (!r.size()) continue;
           const std::byte* from = o == own ? job.in(r) : slots_[o] + place(o, r);
-          if (from != job.out(r)) kernels_.copy(job.out(r), from, r.size() * element, {});
+          if (from != job.out(r)) kernels_.copy(job.out(r), from, r.size() * element);
         }
       });
 }

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "sources.hpp"
-
 namespace dlscale {
 
 // Why three slots need no further synchronisation. Publishing chunk c overwrites the slot of c - 3, which all
@@ -17,7 +15,7 @@ void Staged::allreduce(const Job& job, const Slices& slices) {
     if (k < n) place(job, slices, k, true, true);
     if (k < n) publish(job, slices, k);
     if (k >= 1 && k < n + 1) reduce_own(job, slices, k - 1, true);
-    if (k >= 2) collect(job, slices, k - 2, k + 1 < n);
+    if (k >= 2) collect(job, slices, k - 2);
   }
   num_chunks_ += n;
 }
@@ -47,7 +45,7 @@ void Staged::allgather(const Job& job, const Slices& slices) {
     if (k < n) place(job, slices, k, false, true);
     if (k < n) store_own(job, slices, k);
     if (k >= 1) {
-      collect(job, slices, k - 1, false);
+      collect(job, slices, k - 1);
       allow(k);
     }
   }
@@ -58,9 +56,7 @@ void Staged::allgather(const Job& job, const Slices& slices) {
 // What has no chunks keeps nobody together and has no turn.
 void Staged::begin(const Job& job, const Slices& slices, std::size_t kind) {
   if (slices.num_chunks() == 0) return;
-  // A type of its own, since rounded and plain slices differ in length.
-  const Type type = job.rounding ? static_cast<Type>(kNumTypes) : job.type;
-  tag_ = tag_of(slices.count(), type, job.op, kind);
+  tag_ = tag_of(slices.count(), job.type, job.op, kind);
   control_block(rank_).published.tags[num_operations_++ % 4].store(tag_, std::memory_order_relaxed);
 }
 
@@ -77,87 +73,38 @@ void Staged::wait_until_reduced(std::uint64_t num_chunks) {
   num_reduced_by_all_ = num_chunks;
 }
 
-// What this rank hands over goes out,
-void Staged::put(const Job& job, std::byte* to, Range whole, Prefetch prefetch) {
-  const std::size_t between = job.width_between();
-  crew_.share(whole, between, [&](Range range) {
-    std::byte* place = to + (range.begin - whole.begin) * between;
-    if (job.rounding) {
-      float* residual = job.rounding->contributions ? job.rounding->contributions + range.begin : nullptr;
-      const auto* from = reinterpret_cast<const float*>(job.in(range));
-      return kernels_.round_keeping(place, from, residual, range.size(), job.variant.streaming);
-    }
-    const auto copy = job.variant.streaming ? kernels_.copy_streaming : kernels_.copy;
-    const bool first = range.begin == whole.begin;
-    copy(place, job.in(range), range.size() * between, first ? prefetch : Prefetch{});
-  });
+void Staged::put(const Job& job, std::byte* to, Range range) const {
+  if (!range.size()) return;  // a rank that has nothing to give may have no memory either
+  (job.streaming ? kernels_.copy_streaming : kernels_.copy)(to, job.in(range), range.size() * width(job.type));
 }
 
-// and what another one handed over comes in.
-void Staged::take(const Job& job, Range whole, const std::byte* from, Prefetch prefetch) {
-  const std::size_t between = job.width_between();
-  crew_.share(whole, between, [&](Range range) {
-    const std::byte* place = from + (range.begin - whole.begin) * between;
-    if (job.rounding) return kernels_.from_bfloat16(job.out(range), place, range.size());
-    const bool first = range.begin == whole.begin;
-    kernels_.copy(job.out(range), place, range.size() * between, first ? prefetch : Prefetch{});
-  });
-}
-
-void Staged::reduce_brought(const Job& job, Range own, std::byte* result) {
-  const std::size_t between = job.width_between();
-  crew_.share(own, between, [&](Range range) {
-    const std::size_t from = range.begin - own.begin;
-    Sources sources(brought_.size());
-    for (std::size_t q = 0; q < brought_.size(); ++q) {
-      const bool mine = q == static_cast<std::size_t>(rank_);
-      sources[q] = brought_[q] + from * (mine ? width(job.type) : between);
-    }
-    std::byte* place = result ? result + from * between : nullptr;
-    if (!job.rounding) {
-      return reduce(kernels_, job.type, job.op,
-                    {job.out(range), place, sources.data(), brought_.size(), range.size(), job.scale,
-                     job.variant.streaming});
-    }
-    const auto residual = [&](float* all) { return all ? all + range.begin : nullptr; };
-    kernels_.reduce_rounded({reinterpret_cast<float*>(job.out(range)), place, sources.data(),
-                             static_cast<std::size_t>(rank_), residual(job.rounding->contributions),
-                             residual(job.rounding->results), brought_.size(), range.size(), job.scale});
-  });
+void Staged::take(const Job& job, Range range, const std::byte* from) const {
+  if (range.size()) kernels_.copy(job.out(range), from, range.size() * width(job.type));
 }
 
 void Staged::publish(const Job& job, const Slices& slices, std::size_t chunk) {
   const std::uint64_t number = num_chunks_ + chunk;
   if (number >= NodeMemory::kNumSlots) wait_until_reduced(number - NodeMemory::kNumSlots + 1);
   const std::size_t slice_bytes = slice_bytes_of(job, slices, chunk);
-  const Range own = slices.at(chunk, static_cast<std::size_t>(rank_));
   const std::size_t num_owners = slices.num_owners();
-  std::size_t turn = 0;
   for (std::size_t i = 1; i <= num_owners; ++i) {
     const std::size_t owner = (static_cast<std::size_t>(rank_) + i) % num_owners;
     if (owner == static_cast<std::size_t>(rank_)) continue;
-    const Range range = slices.at(chunk, owner);
-    Prefetch prefetch;
-    if (job.variant.prefetch &&
-        num_owners > 1) {  // the own slice is reduced next: a part of it with every copy
-      const Range piece = part(own, turn++, num_owners - 1);
-      prefetch = {job.in(piece), piece.size() * width(job.type)};
-    }
-    put(job, published(rank_, number) + owner * slice_bytes, range, prefetch);
+    put(job, published(rank_, number) + owner * slice_bytes, slices.at(chunk, owner));
   }
   waiting_.announce(&control_block(rank_).published, number + 1);
 }
 
 // Room for the longest slice of a chunk, in whole lines.
 std::size_t Staged::slice_bytes_of(const Job& job, const Slices& slices, std::size_t chunk) {
-  return (slices.longest(chunk) * job.width_between() + kLine - 1) / kLine * kLine;
+  return (slices.longest(chunk) * width(job.type) + kLine - 1) / kLine * kLine;
 }
 
 // All ranks place all chunks, so that each knows where those of the others are.
 void Staged::place(const Job& job, const Slices& slices, std::size_t chunk, bool publishes, bool finishes) {
   Places& places = places_[(num_chunks_ + chunk) % NodeMemory::kNumSlots];
   const std::size_t slice_bytes = slice_bytes_of(job, slices, chunk);
-  const bool rotates = job.variant.rotates;
+  const bool rotates = job.rotates;
   if (publishes)
     places.published = memory_.published_places().next(slices.num_owners() * slice_bytes, rotates);
   if (finishes) places.result = memory_.result_places().next(slice_bytes, rotates);
@@ -172,7 +119,9 @@ void Staged::reduce_own(const Job& job, const Slices& slices, std::size_t chunk,
     for (int q = 0; q < size_; ++q) {
       brought_[static_cast<std::size_t>(q)] = q == rank_ ? job.in(own) : published(q, number) + offset;
     }
-    reduce_brought(job, own, for_others ? result(rank_, number) : nullptr);
+    reduce(kernels_, job.type, job.op,
+           {job.out(own), for_others ? result(rank_, number) : nullptr, brought_.data(), brought_.size(),
+            own.size(), job.scale, job.streaming});
   }
   waiting_.announce(&control_block(rank_).reduced, number + 1);
 }
@@ -183,13 +132,13 @@ void Staged::store_own(const Job& job, const Slices& slices, std::size_t chunk) 
   if (own.size()) {
     // Their results of three chunks ago are collected.
     for (int i = 1; i < size_; ++i) wait_for_published(chunk, (rank_ + i) % size_);
-    put(job, result(rank_, number), own, {});
-    if (job.out(own) != job.in(own)) take(job, own, job.in(own), {});
+    put(job, result(rank_, number), own);
+    if (job.out(own) != job.in(own)) take(job, own, job.in(own));
   }
   waiting_.announce(&control_block(rank_).reduced, number + 1);
 }
 
-void Staged::collect(const Job& job, const Slices& slices, std::size_t chunk, bool more_to_come) {
+void Staged::collect(const Job& job, const Slices& slices, std::size_t chunk) {
   const std::uint64_t number = num_chunks_ + chunk;
   const std::size_t num_owners = slices.num_owners();
   bool waited_for_all = num_owners == static_cast<std::size_t>(size_);
@@ -202,12 +151,7 @@ void Staged::collect(const Job& job, const Slices& slices, std::size_t chunk, bo
       continue;
     }
     waiting_.until(&control_block(static_cast<int>(owner)).reduced, number + 1, static_cast<int>(owner));
-    Prefetch prefetch;
-    if (job.variant.prefetch && more_to_come) {  // this owner's slice that is published next
-      const Range next = slices.at(std::min(chunk + NodeMemory::kNumSlots, slices.num_chunks() - 1), owner);
-      prefetch = {job.in(next), next.size() * width(job.type)};
-    }
-    take(job, range, result(static_cast<int>(owner), number), prefetch);
+    take(job, range, result(static_cast<int>(owner), number));
   }
   if (waited_for_all) num_reduced_by_all_ = std::max(num_reduced_by_all_, number + 1);
 }

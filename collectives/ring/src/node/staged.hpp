@@ -8,18 +8,9 @@
 
 #include "../reduction/kernels.hpp"
 #include "control_block.hpp"
-#include "crew.hpp"
 #include "slices.hpp"
-#include "variant.hpp"
 
 namespace dlscale {
-
-// The residuals of all elements where ranks hand each other bfloat16 (see RoundedReduction) although the
-// buffers are float32; where they are null, nothing is kept.
-struct Rounding {
-  float* contributions = nullptr;  // of what this rank hands over to be added
-  float* results = nullptr;        // of the sums that it owns
-};
 
 // Each chunk goes through three stages:
 //   publish  copy the others' slices to where their owners can read them;
@@ -35,24 +26,20 @@ class Staged {
     std::byte* output;
     std::size_t input_begin = 0;  // the element that the input begins with, and the output
     std::size_t output_begin = 0;
-    const Rounding* rounding = nullptr;  // of an allreduce; none: what is handed over is of the same type
-
-    // Bytes of an element on its way to another rank.
-    std::size_t width_between() const { return rounding ? width(Type::bfloat16) : width(type); }
     const std::byte* in(Range range) const { return input + (range.begin - input_begin) * width(type); }
     std::byte* out(Range range) const { return output + (range.begin - output_begin) * width(type); }
 
     Type type;
     Op op;
     double scale = 1.0;
-    CopyVariant variant;
+    bool streaming = false;  // published slices and results bypass the caches
+    bool rotates = false;    // shared memory is used again as late as there is room: see Rotation
   };
 
-  Staged(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, Crew& crew, int rank, int size)
+  Staged(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, int rank, int size)
       : memory_(memory),
         waiting_(waiting),
         kernels_(kernels),
-        crew_(crew),
         rank_(rank),
         size_(size),
         brought_(static_cast<std::size_t>(size)) {}
@@ -65,13 +52,12 @@ class Staged {
   void allgather(const Job& job, const Slices& slices);
 
  private:
-  void put(const Job& job, std::byte* to, Range whole, Prefetch prefetch);
-  void take(const Job& job, Range whole, const std::byte* from, Prefetch prefetch);
-  void reduce_brought(const Job& job, Range own, std::byte* result);
+  void put(const Job& job, std::byte* to, Range range) const;
+  void take(const Job& job, Range range, const std::byte* from) const;
   void publish(const Job& job, const Slices& slices, std::size_t chunk);
   void reduce_own(const Job& job, const Slices& slices, std::size_t chunk, bool for_others);
   void store_own(const Job& job, const Slices& slices, std::size_t chunk);
-  void collect(const Job& job, const Slices& slices, std::size_t chunk, bool more_to_come);
+  void collect(const Job& job, const Slices& slices, std::size_t chunk);
   void begin(const Job& job, const Slices& slices, std::size_t kind);
   void wait_for_published(std::size_t chunk, int q);
   void wait_until_reduced(std::uint64_t num_chunks);
@@ -88,10 +74,9 @@ class Staged {
   NodeMemory& memory_;
   Waiting& waiting_;
   const Kernels& kernels_;
-  Crew& crew_;
   int rank_;
   int size_;
-  std::vector<const std::byte*> brought_;  // each rank's elements of the slice that is reduced
+  std::vector<const void*> brought_;  // each rank's elements of the slice that is reduced
   struct Places {
     std::size_t published, result;
   };

@@ -83,17 +83,6 @@ void Waiting::announce(std::atomic<std::uint64_t>* value, std::atomic<std::uint3
   }
 }
 
-void Waiting::ring(Counter* bell) const {
-  if (!bell->num_sleepers.load(oversubscribed_ ? std::memory_order_seq_cst : std::memory_order_relaxed))
-    return;
-  bell->value.fetch_add(1, std::memory_order_seq_cst);
-  wake_all(bell->value);
-}
-
-void Waiting::sleep(Counter* bell, std::uint64_t seen, double seconds) {
-  sleep_on(bell->value, seen, seconds);
-}
-
 void Waiting::wait_long(const std::atomic<std::uint64_t>& value, std::atomic<std::uint32_t>* num_sleepers,
                         std::uint64_t number, int owner) {
   const auto there = [&] { return value.load(std::memory_order_acquire) >= number; };

@@ -93,15 +93,6 @@ class Waiting {
     announce(&counter->value, &counter->num_sleepers, number);
   }
 
-  // For who waits for any of several things to happen: `ring` comes after the store that the sleeper looks
-  // for, and `sleep` after a last look that follows `num_sleepers` being raised.
-  void ring(Counter* bell) const;
-  static void sleep(Counter* bell, std::uint64_t seen, double seconds);
-  // How what a sleeper looks for must be stored.
-  std::memory_order publishing() const {
-    return oversubscribed_ ? std::memory_order_seq_cst : std::memory_order_release;
-  }
-
   // Returns when `value` is at least `number`; local rank `owner` announces it. Throws RankFailure.
   void until(const std::atomic<std::uint64_t>& value, std::atomic<std::uint32_t>* num_sleepers,
              std::uint64_t number, int owner) {
@@ -120,7 +111,7 @@ class Waiting {
   // Called now and then while waiting, to move what else is under way; sleeping is left out then.
   void set_progress(std::function<void()> progress) { progress_ = std::move(progress); }
 
-  // For other waits (messages, say): throws RankFailure if any rank of the node died or failed. Looks at the
+  // For waits for other nodes: throws RankFailure if any rank of the node died or failed. Looks at the
   // processes at most every 10 ms.
   void check_others();
 

@@ -2,23 +2,22 @@
 #include <mpi.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "../bfloat16_wire.hpp"
 #include "../engine.hpp"
-#include "bind_messages.hpp"
 #include "bind_network.hpp"
 #include "c_abi.hpp"
 #include "host_memory.hpp"
@@ -32,8 +31,6 @@ using dlscale::Op;
 using dlscale::Type;
 
 namespace {
-
-using WithoutLock = nb::call_guard<nb::gil_scoped_release>;
 
 // The MPI that this file is compiled with, by the name that mpi4py uses.
 #if defined(OMPI_MAJOR_VERSION)
@@ -64,14 +61,6 @@ void allreduce(Engine& engine, nb::handle array, const char* op, bool bfloat16) 
   const Op chosen = op_called(op);
   const nb::gil_scoped_release without_lock;
   engine.allreduce(buffer.bytes(), buffer.count(), type, chosen);
-}
-
-void reduce(Engine& engine, nb::handle array, const char* op, int root, bool bfloat16) {
-  const HostMemory buffer(array, true);
-  const Type type = buffer.type(bfloat16);
-  const Op chosen = op_called(op);
-  const nb::gil_scoped_release without_lock;
-  engine.reduce(buffer.bytes(), buffer.count(), type, chosen, root);
 }
 
 // `part` lies apart from `whole`, or is the rank's part of it.
@@ -129,34 +118,6 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> share(Engine& engine, std::siz
   return {data, {num_bytes}, owner};
 }
 
-using Wire = dlscale::Bfloat16Wire;
-using Bucket = std::optional<std::uint64_t>;
-
-void allreduce_over(Wire& wire, nb::handle array, const char* op, bool bfloat16, const Bucket& bucket) {
-  const HostMemory buffer(array, true);
-  const Type type = buffer.type(bfloat16);
-  const Op chosen = op_called(op);
-  const nb::gil_scoped_release without_lock;
-  wire.allreduce(buffer.bytes(), buffer.count(), type, chosen, bucket);
-}
-
-// A view of what is kept of a bucket, a row per place; valid as long as the bucket keeps its length.
-nb::ndarray<nb::numpy, float, nb::ndim<2>> residual(Wire& wire, std::uint64_t bucket, std::size_t count) {
-  auto& known = wire.residuals();
-  const auto found = known.find(bucket);
-  if (found == known.end() || found->second.count() != count) {
-    known.erase(bucket);
-    known.emplace(bucket, dlscale::Residual(count));
-  }
-  return {known.at(bucket).place(0), {dlscale::Residual::kNumPlaces, count}, nb::find(wire)};
-}
-
-std::vector<std::pair<std::uint64_t, std::size_t>> buckets(Wire& wire) {
-  std::vector<std::pair<std::uint64_t, std::size_t>> all;
-  for (const auto& [bucket, kept] : wire.residuals()) all.emplace_back(bucket, kept.count());
-  return all;
-}
-
 std::string library_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING];
   int length = 0;
@@ -164,52 +125,46 @@ std::string library_version() {
   return {text, static_cast<std::size_t>(length)};
 }
 
-using Variants = std::vector<std::tuple<std::size_t, bool, bool>>;
-
-std::vector<dlscale::CopyVariant> variants_of(const Variants& variants) {
-  std::vector<dlscale::CopyVariant> all;
-  for (const auto& [chunk_bytes, prefetch, streaming] : variants)
-    all.push_back({chunk_bytes, prefetch, streaming});
-  return all;
-}
-
-// What was found to be fastest: operation, messages up to how many bytes, the variant in words, and the
-// seconds per byte of all variants that were tried.
+// Operation, messages up to how many bytes, the fastest variant, and the seconds per byte of all that were
+// tried.
 using Choice = std::tuple<std::string, std::size_t, std::string, std::vector<std::pair<std::string, double>>>;
 
 std::vector<Choice> choices(Engine& engine) {
-  static constexpr const char* kOperations[dlscale::kNumTimed] = {"allreduce", "rounded allreduce",
-                                                                  "reduce_scatter", "allgather", "broadcast"};
+  static constexpr std::array<const char*, dlscale::kNumTimed> kOperations = {"allreduce", "reduce_scatter",
+                                                                              "allgather", "broadcast"};
   std::vector<Choice> all;
   for (const auto& choice : engine.choices()) {
     std::vector<std::pair<std::string, double>> tried;
-    for (const auto& [variant, seconds] : choice.seconds_per_byte) {
-      tried.emplace_back(in_words(variant), seconds);
-    }
+    for (const auto& [variant, seconds] : choice.seconds_per_byte) tried.emplace_back(name_of(variant), seconds);
     all.emplace_back(kOperations[static_cast<std::size_t>(choice.kind)], choice.up_to_bytes,
-                     in_words(choice.variant), std::move(tried));
+                     name_of(choice.variant), std::move(tried));
   }
   return all;
 }
 
-using Segments = std::vector<std::pair<std::size_t, std::size_t>>;
+// Up to which size an allreduce between nodes is one-shot, doubled recursively, halved and doubled.
+using SwitchPoints = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
-dlscale::network::Tuning tuning_of(std::size_t one_shot_bytes, std::size_t recursive_doubling_bytes,
-                                   std::size_t halving_doubling_bytes, std::size_t direct_bytes,
-                                   std::size_t tree_bytes, const Segments& segments,
-                                   std::size_t direct_segment_bytes, std::size_t window) {
-  dlscale::network::Tuning tuning{one_shot_bytes,
-                                  recursive_doubling_bytes,
-                                  halving_doubling_bytes,
-                                  direct_bytes,
-                                  tree_bytes,
-                                  {},
-                                  direct_segment_bytes,
-                                  window};
-  for (const auto& [up_to_bytes, segment_bytes] : segments) {
-    tuning.segments.push_back({up_to_bytes, segment_bytes});
+SwitchPoints default_switch_points(std::size_t num_ranks) {
+  const auto tuning = dlscale::network::default_tuning(num_ranks);
+  return {tuning.one_shot_bytes, tuning.recursive_doubling_bytes, tuning.halving_doubling_bytes};
+}
+
+// The defaults, but for what is given: switch points of 0 or more, a segment of 1 or more.
+dlscale::network::Tuning tuning_of(MPI_Comm comm, const SwitchPoints& points, std::size_t segment_bytes) {
+  int size = 1;
+  MPI_Comm_size(comm, &size);
+  auto tuning = dlscale::network::default_tuning(static_cast<std::size_t>(size));
+  const auto set = [](std::size_t* bytes, std::int64_t given) {
+    if (given >= 0) *bytes = static_cast<std::size_t>(given);
+  };
+  set(&tuning.one_shot_bytes, std::get<0>(points));
+  set(&tuning.recursive_doubling_bytes, std::get<1>(points));
+  set(&tuning.halving_doubling_bytes, std::get<2>(points));
+  if (segment_bytes) {
+    tuning.segments = {{std::numeric_limits<std::size_t>::max(), segment_bytes}};
+    tuning.direct_segment_bytes = segment_bytes;
   }
-  tuning.check();
   return tuning;
 }
 
@@ -220,6 +175,7 @@ NB_MODULE(_engine, m) {
   nb::set_leak_warnings(false);
   m.attr("MPI_VENDOR") = kMpiVendor;
   m.def("library_version", &library_version);
+  m.def("default_switch_points", &default_switch_points, "num_ranks"_a);
   dlscale::network::bind_network(m);
 
   nb::register_exception_translator([](const std::exception_ptr& error, void*) {
@@ -232,91 +188,42 @@ NB_MODULE(_engine, m) {
     }
   });
 
-  nb::class_<dlscale::network::Tuning>(m, "NetworkTuning")
+  using WithoutLock = nb::call_guard<nb::gil_scoped_release>;
+  nb::class_<Engine>(m, "Engine")
       .def(
           "__init__",
-          [](dlscale::network::Tuning* self, std::size_t one_shot, std::size_t recursive_doubling,
-             std::size_t halving_doubling, std::size_t direct, std::size_t tree, const Segments& segments,
-             std::size_t direct_segment, std::size_t window) {
-            new (self) dlscale::network::Tuning(tuning_of(one_shot, recursive_doubling, halving_doubling,
-                                                          direct, tree, segments, direct_segment, window));
-          },
-          "one_shot_bytes"_a, "recursive_doubling_bytes"_a, "halving_doubling_bytes"_a, "direct_bytes"_a,
-          "tree_bytes"_a, "segments"_a, "direct_segment_bytes"_a, "window"_a)
-      .def_ro("one_shot_bytes", &dlscale::network::Tuning::one_shot_bytes)
-      .def_ro("recursive_doubling_bytes", &dlscale::network::Tuning::recursive_doubling_bytes)
-      .def_ro("halving_doubling_bytes", &dlscale::network::Tuning::halving_doubling_bytes)
-      .def_ro("direct_bytes", &dlscale::network::Tuning::direct_bytes)
-      .def_ro("tree_bytes", &dlscale::network::Tuning::tree_bytes)
-      .def_ro("direct_segment_bytes", &dlscale::network::Tuning::direct_segment_bytes)
-      .def_ro("window", &dlscale::network::Tuning::window)
-      .def_prop_ro("segments", [](const dlscale::network::Tuning& tuning) {
-        Segments segments;
-        for (const auto& segment : tuning.segments) {
-          segments.emplace_back(segment.up_to_bytes, segment.segment_bytes);
-        }
-        return segments;
-      });
-  m.def("default_tuning", &dlscale::network::default_tuning, "num_ranks"_a);
-
-  nb::class_<Engine> engine(m, "Engine");
-  engine
-      .def(
-          "__init__",
-          [](Engine* self, MPI_Fint comm, const dlscale::network::Tuning& network, double timeout_seconds,
-             const std::string& shared_memory, std::size_t one_shot_bytes, const Variants& variants,
-             std::size_t block_bytes, int piece, bool debug, bool single_copy, bool huge_pages) {
+          [](Engine* self, MPI_Fint comm, double timeout_seconds, const SwitchPoints& switch_points,
+             std::size_t segment_bytes, int ranks_per_node, bool single_copy, bool huge_pages, bool debug) {
             EngineOptions options;
             options.node.timeout_seconds = timeout_seconds;
-            options.node.memory.sharing = shared_memory == "memfd" ? dlscale::Sharing::memory_file
-                                          : shared_memory == "shm" ? dlscale::Sharing::shm_file
-                                                                   : dlscale::Sharing::automatic;
-            options.node.one_shot_bytes = one_shot_bytes;
-            options.node.variants = variants_of(variants);
             options.node.single_copy = single_copy;
-            options.node.memory.huge_pages = huge_pages;
-            options.network = network;
-            options.block_bytes = block_bytes;
-            options.piece = piece;
+            options.node.huge_pages = huge_pages;
+            options.network = tuning_of(MPI_Comm_f2c(comm), switch_points, segment_bytes);
+            options.ranks_per_node = ranks_per_node;
             options.debug = debug;
             const nb::gil_scoped_release without_lock;
             new (self) Engine(MPI_Comm_f2c(comm), options);
           },
-          "comm"_a, "network"_a, "timeout_seconds"_a, "shared_memory"_a, "one_shot_bytes"_a, "variants"_a,
-          "block_bytes"_a, "piece"_a, "debug"_a, "single_copy"_a, "huge_pages"_a)
+          "comm"_a, "timeout_seconds"_a, "switch_points"_a, "segment_bytes"_a, "ranks_per_node"_a,
+          "single_copy"_a, "huge_pages"_a, "debug"_a)
       .def_prop_ro("rank", [](const Engine& e) { return e.topology().rank; })
       .def_prop_ro("size", [](const Engine& e) { return e.topology().size; })
-      .def_prop_ro("local_rank", [](const Engine& e) { return e.topology().local_rank; })
-      .def_prop_ro("node_size", [](const Engine& e) { return e.topology().node_size; })
       .def_prop_ro("num_nodes", [](const Engine& e) { return e.topology().num_nodes; })
       .def_prop_ro("num_lanes", [](const Engine& e) { return e.topology().num_lanes; })
       .def_prop_ro("oversubscribed", [](const Engine& e) { return e.topology().oversubscribed; })
-      .def_prop_ro("memory_kind", [](Engine& e) { return std::string(e.memory_kind()); })
-      .def_prop_ro("obstacle_to_single_copies", [](Engine& e) { return e.obstacle_to_single_copies(); })
-      .def_prop_ro("obstacle_to_huge_pages", [](Engine& e) { return e.obstacle_to_huge_pages(); })
-      .def_prop_ro("num_own_cpus", [](const Engine& e) { return e.topology().num_own_cpus; })
-      .def_prop_rw("num_cores", &Engine::num_cores, &Engine::set_num_cores)
+      .def_prop_ro("obstacle_to_single_copies", &Engine::obstacle_to_single_copies)
+      .def_prop_ro("obstacle_to_huge_pages", &Engine::obstacle_to_huge_pages)
       .def("choices", &choices)
-      .def_prop_ro("instruction_set", [](const Engine& e) { return std::string(e.instruction_set()); })
+      .def_prop_ro("instruction_set", &Engine::instruction_set)
       .def("allreduce", &allreduce, "buffer"_a, "op"_a = "sum", "bfloat16"_a = false)
-      .def("reduce", &reduce, "buffer"_a, "op"_a, "root"_a, "bfloat16"_a = false)
       .def("reduce_scatter", &reduce_scatter, "buffer"_a, "output"_a, "op"_a = "sum", "bfloat16"_a = false)
       .def("allgather", &allgather, "piece"_a, "output"_a, "bfloat16"_a = false)
       .def("broadcast", &broadcast, "buffer"_a, "root"_a)
       .def("barrier", &Engine::barrier, WithoutLock())
       .def("share", &share, "num_bytes"_a)
       .def("close", &Engine::close, WithoutLock());
-  dlscale::bind_messages(m, engine);
 
   nb::class_<dlscale::CAbi>(m, "CAbi")
       .def(nb::init<Engine&>(), "engine"_a, nb::keep_alive<1, 2>())
       .def_prop_ro("address", &dlscale::CAbi::address);
-
-  nb::class_<Wire>(m, "Bfloat16Wire")
-      .def(nb::init<Engine&, bool>(), "engine"_a, "error_feedback"_a, nb::keep_alive<1, 2>())
-      .def_prop_ro("address", &Wire::address)
-      .def("allreduce", &allreduce_over, "buffer"_a, "op"_a, "bfloat16"_a, "bucket"_a.none())
-      .def("buckets", &buckets)
-      .def("residual", &residual, "bucket"_a, "count"_a)
-      .def("forget", [](Wire& wire) { wire.residuals().clear(); });
 }

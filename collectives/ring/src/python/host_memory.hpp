@@ -33,10 +33,6 @@ class HostMemory {
   std::size_t num_bytes() const { return static_cast<std::size_t>(view_.len); }
   std::size_t count() const { return num_bytes() / static_cast<std::size_t>(view_.itemsize); }
 
-  bool holds_objects() const {
-    return view_.format && std::string_view(view_.format).find('O') != std::string_view::npos;
-  }
-
   // `bfloat16`: the array holds bfloat16 passed as uint16, since NumPy has no such type. Raises TypeError,
   // also for elements that are not aligned.
   Type type(bool bfloat16) const {

@@ -307,14 +307,8 @@ void reduce_with(const Reduction& f) {
 
 // ---- copies ----------------------------------------------------------------------------------------------
 
-inline void fetch(const Prefetch& prefetch, std::size_t offset) {
-  if (offset < prefetch.num_bytes) {
-    __builtin_prefetch(static_cast<const char*>(prefetch.data) + offset, 0, 3);
-  }
-}
-
 template <bool kStreamed>
-inline void copy_loop(void* to, const void* from, std::size_t num_bytes, const Prefetch& prefetch) {
+inline void copy_loop(void* to, const void* from, std::size_t num_bytes) {
   auto* out = static_cast<char*>(to);
   const auto* in = static_cast<const char*>(from);
   constexpr std::size_t kStep = 4 * kLineBytes;
@@ -322,9 +316,8 @@ inline void copy_loop(void* to, const void* from, std::size_t num_bytes, const P
   if constexpr (!kStreamed) claim_first(to, num_bytes);
   std::size_t i = 0;
   for (; i + kStep <= num_bytes; i += kStep) {
-    for (std::size_t line = 0; line < kStep; line += kLineBytes) {
-      fetch(prefetch, i + line);
-      if constexpr (!kStreamed) claim(to, i + line + kClaimedAhead, num_bytes);
+    if constexpr (!kStreamed) {
+      for (std::size_t line = 0; line < kStep; line += kLineBytes) claim(to, i + line + kClaimedAhead, num_bytes);
     }
     Vector<std::uint32_t> values[kNumVectors];
     for (std::size_t j = 0; j < kNumVectors; ++j) {
@@ -342,30 +335,12 @@ inline void copy_loop(void* to, const void* from, std::size_t num_bytes, const P
   if constexpr (kStreamed) finish_streaming();
 }
 
-void copy_cached(void* to, const void* from, std::size_t num_bytes, Prefetch prefetch) {
-  copy_loop<false>(to, from, num_bytes, prefetch);
+void copy_cached(void* to, const void* from, std::size_t num_bytes) {
+  copy_loop<false>(to, from, num_bytes);
 }
 
-void copy_streaming(void* to, const void* from, std::size_t num_bytes, Prefetch prefetch) {
-  copy_loop<true>(to, from, num_bytes, prefetch);
-}
-
-void to_bfloat16(void* to, const void* from, std::size_t count) {
-  using E = Half<Bfloat16>;
-  auto* out = static_cast<std::uint16_t*>(to);
-  const auto* in = static_cast<const float*>(from);
-  std::size_t i = 0;
-  for (; i + E::kLanes <= count; i += E::kLanes) E::put_many(out + i, load<E::Many>(in + i));
-  for (; i < count; ++i) out[i] = Bfloat16::narrow(in[i]);
-}
-
-void from_bfloat16(void* to, const void* from, std::size_t count) {
-  using E = Half<Bfloat16>;
-  auto* out = static_cast<float*>(to);
-  const auto* in = static_cast<const std::uint16_t*>(from);
-  std::size_t i = 0;
-  for (; i + E::kLanes <= count; i += E::kLanes) store(out + i, E::get_many(in + i));
-  for (; i < count; ++i) out[i] = Bfloat16::widen(in[i]);
+void copy_streaming(void* to, const void* from, std::size_t num_bytes) {
+  copy_loop<true>(to, from, num_bytes);
 }
 
 }  // namespace

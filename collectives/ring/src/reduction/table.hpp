@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "loops.hpp"
-#include "rounded_loops.hpp"
 
 namespace dlscale {
 namespace {
@@ -30,10 +29,6 @@ constexpr Kernels kernels_called(const char* instruction_set) {
        {kReductions<I64>[0], kReductions<I64>[1], kReductions<I64>[2]}},
       copy_cached,
       copy_streaming,
-      to_bfloat16,
-      from_bfloat16,
-      round_keeping,
-      reduce_rounded,
   };
 }
 

@@ -106,7 +106,7 @@ void Exchange::run(std::size_t team) {
 std::string Exchange::attempt(std::size_t bucket, const std::vector<Piece>& pieces) const {
   const Team& team = teams_[bucket % teams_.size()];
   try {
-    dlscale::average(*team.collective, team.staging, pieces, bucket << 20);
+    dlscale::average(*team.collective, team.staging, pieces);
     return "";
   } catch (const std::exception& error) {
     return error.what();

@@ -1,22 +1,16 @@
 #include "pieces.hpp"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 
 namespace dlscale {
 
 namespace {
 
-// An older table ends before the function, and another one may leave it out.
-bool knows_buckets(const DlscaleCollective& collective) {
-  return collective.struct_bytes >= sizeof(DlscaleCollective) && collective.allreduce_bucket;
-}
-
 class Packer {
  public:
-  Packer(const DlscaleCollective& collective, const Staging& staging, std::uint64_t first_bucket)
-      : collective_(collective), staging_(staging), bucket_(first_bucket) {}
+  Packer(const DlscaleCollective& collective, const Staging& staging)
+      : collective_(collective), staging_(staging) {}
 
   void add(const Piece& piece) {
     if (piece.num_bytes >= staging_.direct_bytes) {
@@ -56,16 +50,12 @@ class Packer {
 
   void allreduce(std::byte* data, std::size_t num_bytes, DlscaleType type) {
     const std::size_t count = num_bytes / width(type);
-    const int status =
-        knows_buckets(collective_)
-            ? collective_.allreduce_bucket(collective_.context, data, count, type, kDlscaleAverage, bucket_++)
-            : collective_.allreduce(collective_.context, data, count, type, kDlscaleAverage);
+    const int status = collective_.allreduce(collective_.context, data, count, type, kDlscaleAverage);
     if (status) throw std::runtime_error(collective_.last_error(collective_.context));
   }
 
   const DlscaleCollective& collective_;
   const Staging& staging_;
-  std::uint64_t bucket_;
   std::size_t used_ = 0;
   DlscaleType type_ = kDlscaleFloat32;
   std::vector<Part> parts_;
@@ -88,9 +78,8 @@ std::size_t width(DlscaleType type) {
   throw std::invalid_argument("no such element type");
 }
 
-void average(const DlscaleCollective& collective, const Staging& staging, const std::vector<Piece>& pieces,
-             std::uint64_t first_bucket) {
-  Packer packer(collective, staging, first_bucket);
+void average(const DlscaleCollective& collective, const Staging& staging, const std::vector<Piece>& pieces) {
+  Packer packer(collective, staging);
   for (const Piece& piece : pieces) packer.add(piece);
   packer.flush();
 }

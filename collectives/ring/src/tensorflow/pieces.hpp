@@ -32,9 +32,6 @@ struct Staging {
 std::size_t width(DlscaleType type);
 
 // Replaces each piece by its mean over ranks. Throws std::runtime_error with the collective's own words.
-// `first_bucket`: what the collective knows the first of its calls by, the same in every step; further calls
-// are numbered from there.
-void average(const DlscaleCollective& collective, const Staging& staging, const std::vector<Piece>& pieces,
-             std::uint64_t first_bucket = 0);
+void average(const DlscaleCollective& collective, const Staging& staging, const std::vector<Piece>& pieces);
 
 }  // namespace dlscale
