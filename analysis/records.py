@@ -266,16 +266,12 @@ def settings_text(settings: Mapping[str, Setting]) -> str:
 
 
 def wire_bytes(record: Record) -> float | None:
-    """Bytes that a rank sends in a step, mean over ranks, counted from compressed messages; None if not known.
-
-    On a wire of bfloat16, whose messages are the engine's, they are half of the uncompressed ones.
-    """
-    settings = record.backend_settings
-    if (sent := settings.get("wire_bytes")) is not None:
-        counts = [int(count) for count in str(sent).split(" | ")]  # ranks that differ are listed
-        return sum(counts) / len(counts)
-    plain = _uncompressed_bytes(record)
-    return plain / 2 if plain is not None and settings.get("wire") == "bfloat16" else None
+    """Bytes that a rank sends in a step, mean over ranks, counted from compressed messages; None if not known."""
+    sent = record.backend_settings.get("wire_bytes")
+    if sent is None:
+        return None
+    counts = [int(count) for count in str(sent).split(" | ")]  # ranks that differ are listed
+    return sum(counts) / len(counts)
 
 
 def wire_share(record: Record) -> float | None:

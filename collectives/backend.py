@@ -241,10 +241,6 @@ class Backend(Protocol):
         """
 
     @property
-    def wire(self) -> str:
-        """The type in which float32 gradients travel: float32, or bfloat16 where they are rounded on the way."""
-
-    @property
     def compressor(self) -> Compressor | None:
         """What compresses gradients on their way; None where nothing does. Its trainers are `CompressedTrainer`s."""
 
@@ -313,10 +309,6 @@ class InStep:
     @property
     def served(self) -> Any:
         return None
-
-    @property
-    def wire(self) -> str:
-        return "float32"
 
     @property
     def compressor(self) -> Compressor | None:

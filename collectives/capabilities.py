@@ -87,7 +87,7 @@ TABLE = {
             devices=("cpu", "gpu"),
             collective=("torch", "tensorflow"),
             algorithms=OVER_COLLECTIVES,
-            shards={"torch": ("optimizer", "parameters"), "tensorflow": ("optimizer",)},
+            shards={"torch": ("optimizer",), "tensorflow": ("optimizer",)},
             delayed=True,
             needs_mpi=True,
         ),

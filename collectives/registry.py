@@ -113,7 +113,6 @@ OF_GRADIENTS = {
     "pipelined_until_step": 0,
     "check_every": 0,
     "teams": -1,
-    "wire": "float32",
     "compression": "none",
     "bucket_cap_mb": 25,
 }

@@ -38,7 +38,7 @@ from dlscale.collectives.compression.options import Compression
 TOLERANCE = 0.01  # of the uncompressed training's metric, after as many samples
 PASSED, FAILED, UNJUDGED = "passed", "failed", "not judged"
 
-_OPTIONS = frozenset(field.name for field in fields(Compression)) | {"wire"}
+_OPTIONS = frozenset(field.name for field in fields(Compression))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +87,7 @@ def compressed_cells(measured: Sequence[CellLaunches]) -> tuple[CompressedCell, 
 
 def is_compressed(cell: Cell) -> bool:
     """Whether gradients travel in other numbers than float32, by the options of the cell's backend."""
-    options = cell.backend_options
-    return options.get("compression", "none") != "none" or options.get("wire", "float32") != "float32"
+    return cell.backend_options.get("compression", "none") != "none"
 
 
 def _reference_of(launches: CellLaunches, cells: Sequence[CellLaunches]) -> CellLaunches | None:
@@ -203,10 +202,8 @@ def _judged(
 
 def command(cell: Cell) -> str:
     """The study that measures a cell's quality beside the uncompressed one's."""
-    name = "compression" if "compression" in cell.backend_options else "wire"
-    plain = "none" if name == "compression" else "float32"
-    options = {key: str(value) for key, value in sorted(cell.backend_options.items()) if key != name}
-    asked = {name: f"{plain}|{cell.backend_options.get(name, plain)}", **options}
+    options = {key: str(value) for key, value in sorted(cell.backend_options.items()) if key != "compression"}
+    asked = {"compression": f"none|{cell.backend_options.get('compression', 'none')}", **options}
     text = ",".join(f"{cell.backend}.{key}={value}" for key, value in asked.items())
     return (
         f"dlscale run time-to-solution --workloads {cell.workload} --frameworks {cell.framework} --backends none,"

@@ -260,12 +260,11 @@ def _over_collective(
         raise UsageError(
             f"predictions do not model {backend}.compression={compressed}; choose none, fp16 or bf16"
         )
-    narrow = compressed != "none" or left.pop("wire", "float32") == "bfloat16"
     return ExchangeRule(
         backend=backend,
         overlap=overlap,
         limits=WHOLE if framework == "tensorflow" and not threads else (FIRST_BUCKET_BYTES, BUCKET_BYTES),
-        bytes_per_element=2 if narrow else 4,
+        bytes_per_element=4 if compressed == "none" else 2,
         objectives="apart" if framework == "torch" else "together",
     )
 

@@ -144,11 +144,10 @@ def training_run(case: CaseRun, trainer: Trainer) -> TrainingRun | None:
 
 def check_can_resume(backend: Backend) -> None:
     """Returns if a checkpoint has all that a training over it depends on. Raises UsageError."""
-    if backend.delay or backend.wire != "float32":
-        what = "gradients under way" if backend.delay else "what rounding has left over"
+    if backend.delay:
         raise UsageError(
-            f"backend {backend.capabilities.name} has {what}, which each rank has its own of and no checkpoint keeps; "
-            "leave rules.checkpoint_every out, or the option"
+            f"backend {backend.capabilities.name} has gradients under way, which each rank has its own of and no "
+            "checkpoint keeps; leave rules.checkpoint_every out, or the option"
         )
 
 

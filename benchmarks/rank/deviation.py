@@ -56,9 +56,9 @@ EXACT = Bounds(share=1e-3, scale=1e-4, window=2e-2, loss=1e-3, floor=1e-3, noise
 ROUNDED = Bounds(share=5e-2, scale=2e-3, window=1e-1, loss=5e-2, floor=1e-1, noise=1e-2)
 
 
-def bounds_for(*, precision: str, wire: str, compressed: bool = False, device: str = "cpu") -> Bounds:
+def bounds_for(*, precision: str, compressed: bool = False, device: str = "cpu") -> Bounds:
     """The bounds of a computation and an exchange; `compressed`: other elements may pass a compressor's limit."""
-    bounds = EXACT if (precision, wire, compressed) == ("fp32", "float32", False) else ROUNDED
+    bounds = EXACT if precision == "fp32" and not compressed else ROUNDED
     return replace(bounds, exact=device == "cpu")
 
 

@@ -24,7 +24,6 @@ RELATIVE_TOLERANCE = {"fp32": 1e-4, "tf32": 2e-3, "bf16": 1e-2}
 
 # Of gradients that are rounded on their way, in units of any rank's largest: bfloat16 rounds what is added and the
 # sum by 2^-8 at most, and in a later step what was kept of an earlier one's roundings comes on top.
-WIRE_TOLERANCE = {"float32": 0.0, "bfloat16": 2e-2}
 
 FLOOR = 1e-3
 
@@ -60,15 +59,12 @@ def gradient_gate(
         gates = [broadcast_gate(before, reference, control=control)] if exchanges else []
         reference.load(before)
         expected = [gradient.astype(np.float64, order="C") for gradient in reference.gradients()]
-        largest_own = largest_of(expected)
         if exchanges:
             for gradient in expected:
                 gradient *= accepted
                 control.Allreduce(None, gradient)
                 gradient /= num_accepted
         largest = largest_of(expected)
-        if backend.wire != "float32":
-            largest = control.allreduce(largest_own, op=_elementwise_maximum)
         if delay:
             after = _after_steps(trainer, delay)
             gates.append(_delay_gate(before, after, control=control, delay=delay))
@@ -85,14 +81,12 @@ def gradient_gate(
             before = after
     finally:
         trainer.close()
-    tolerance = max(RELATIVE_TOLERANCE[precision], WIRE_TOLERANCE[backend.wire])
     worst = control.allreduce(worst, op=max)
     whose = "the ranks'" if num_accepted == num_ranks else f"the first {num_accepted} ranks'"
     what = f"the mean of {whose} own gradients" if exchanges else "the rank's own gradient"
     late = f" {delay} step earlier" if delay else ""
-    travelling = "" if backend.wire == "float32" else f" on any rank, travelling as {backend.wire}"
-    detail = f"change of the weights against {what}{late}, of each tensor's largest gradient{travelling}"
-    return [*gates, Gate.at_most(tolerance, worst, name="gradient", detail=detail)]
+    detail = f"change of the weights against {what}{late}, of each tensor's largest gradient"
+    return [*gates, Gate.at_most(RELATIVE_TOLERANCE[precision], worst, name="gradient", detail=detail)]
 
 
 def _after_steps(trainer: Trainer, num_steps: int) -> Weights:
@@ -151,7 +145,7 @@ def sharding_gate(
         make_slots(reference)
         reference.restore(state)
         before = {name: value.copy() for name, value in changed(trainer.held()).items()}
-        bounds = bounds_for(precision=precision, wire=backend.wire, device=reference.device)
+        bounds = bounds_for(precision=precision, device=reference.device)
         noisy: set[str] = set()
         for _ in range(NUM_SHARDED_STEPS):
             trainer.step()
@@ -180,10 +174,6 @@ def finite_gate(trainer: Trainer, *, control: Any) -> Gate:
 def largest_of(gradients: Weights) -> list[float]:
     """The largest absolute value of each tensor."""
     return [float(np.max(np.abs(gradient), initial=0.0)) for gradient in gradients]
-
-
-def _elementwise_maximum(first: list[float], second: list[float]) -> list[float]:
-    return [float(np.maximum(a, b)) for a, b in zip(first, second, strict=True)]  # NaN stays NaN
 
 
 def worst_deviation(

@@ -338,7 +338,6 @@ class ServerAudit:
         there = {gate.name for gate in gates}
         why = {
             "audit_window": "ranks do not wait for each other, and turns are replayed",
-            "audit_wire": "gradients travel as they are",
             "audit_movement": "no gradient reaches the weights",
         }
         unknown = "whose gradients an update took is not known"

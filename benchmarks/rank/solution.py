@@ -87,9 +87,7 @@ def _audit(
     """What looks at the training of a trainer that holds the first of `replicas`; collective."""
     context, backend, cell, target = case.context, case.context.backend, case.cell, steps.schedule.target
     compressed = backend.compressor is not None
-    bounds = bounds_for(
-        precision=cell.precision, wire=backend.wire, compressed=compressed, device=cell.device
-    )
+    bounds = bounds_for(precision=cell.precision, compressed=compressed, device=cell.device)
     facts = case.facts or cell.facts
     training = AuditedTraining(
         trainer=steps.trainer,

@@ -78,9 +78,7 @@ def _audit(
         make_reference=lambda: case.reference(seed=context.seed + context.shard.index),
         control=context.world,
         shard=context.shard,
-        bounds=bounds_for(
-            precision=case.cell.precision, wire=backend.wire, compressed=compressed, device=case.cell.device
-        ),
+        bounds=bounds_for(precision=case.cell.precision, compressed=compressed, device=case.cell.device),
         passed=progress.passed if progress else lambda _: None,
         num_skipped=lambda: sum(replica.num_skipped() for replica in replicas),
         aside=context.aside,

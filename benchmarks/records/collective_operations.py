@@ -86,27 +86,6 @@ def _from_root(count: int, rank: int, size: int) -> Array:  # noqa: ARG001
     return _pattern(count)
 
 
-def _nothing(count: int, rank: int, size: int) -> Array:  # noqa: ARG001
-    return np.empty(0, np.float32)
-
-
-def _on_root(values: Values) -> Values:
-    """Rank 0 has these, and what the others have does not count."""
-    return lambda count, rank, size: (values if rank == 0 else _nothing)(count, rank, size)
-
-
-def _part_of_roots(count: int, rank: int, size: int) -> Array:
-    return _pattern(count)[part(count, rank, size)]
-
-
-def _part_of_each(count: int, rank: int, size: int) -> Array:
-    return np.concatenate([_own(count, source, size)[part(count, rank, size)] for source in range(size)])
-
-
-def _from_even_rank(count: int, rank: int, size: int) -> Array:
-    return _own(count, rank - rank % 2, size)
-
-
 OPERATIONS = (
     CollectiveOperation(
         name="allreduce",
@@ -142,51 +121,6 @@ OPERATIONS = (
         bus_factor=lambda _: 1.0,
         given=_own,
         wanted=_from_root,
-        from_first_start=True,
-    ),
-    CollectiveOperation(
-        name="reduce",
-        title="reduce, fp32 sum, in place, to rank 0",
-        message="S on each rank; rank 0 gets the sum in place",
-        bus_factor=lambda _: 1.0,
-        given=_own,
-        wanted=_on_root(_sum),
-    ),
-    CollectiveOperation(
-        name="gather",
-        title="gather, fp32, from a part per rank to the message on rank 0",
-        message="a part of S/P on each rank; rank 0 gets all parts, S, around its own",
-        bus_factor=lambda size: (size - 1) / size,
-        given=_own_part,
-        wanted=_on_root(_all_parts),
-        in_parts=True,
-    ),
-    CollectiveOperation(
-        name="scatter",
-        title="scatter, fp32, from the message on rank 0 to a part of it per rank",
-        message="S on rank 0; each rank gets its part, S/P, in other memory",
-        bus_factor=lambda size: (size - 1) / size,
-        given=_own,
-        wanted=_part_of_roots,
-        in_parts=True,
-        from_first_start=True,
-    ),
-    CollectiveOperation(
-        name="all_to_all",
-        title="all-to-all, fp32, a part of the message for each rank",
-        message="S on each rank, a part of S/P for each; it gets its part of all of them, S, in other memory",
-        bus_factor=lambda size: (size - 1) / size,
-        given=_own,
-        wanted=_part_of_each,
-        in_parts=True,
-    ),
-    CollectiveOperation(
-        name="send",
-        title="send and receive, fp32, from each even rank to the next",
-        message="S on each even rank, and then on the odd rank behind it",
-        bus_factor=lambda _: 1.0,
-        given=_own,
-        wanted=_from_even_rank,
         from_first_start=True,
     ),
 )

@@ -21,7 +21,6 @@ REPLAY_AUDITS = (
     "audit_batches",
     "audit_samples",
     "audit_loss",
-    "audit_wire",
     "audit_window",
 )
 SERVER_AUDITS = (*REPLAY_AUDITS, "audit_movement", "audit_count")

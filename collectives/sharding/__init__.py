@@ -26,7 +26,6 @@ OF_AVERAGES = {
     "pipelined": False,
     "pipelined_until_step": 0,
     "check_every": 0,
-    "wire": "float32",
     "compression": "none",
     "bucket_cap_mb": 25,
 }

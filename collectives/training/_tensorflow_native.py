@@ -185,9 +185,6 @@ class NativeExchange:
         self._library = library()
         self._operations = self._library.operations
         self._collectives, self._threads = tuple(collectives), threads
-        for collective in collectives:
-            if threads and hasattr(collective, "leave_cores"):  # to the computation that goes on meanwhile
-                collective.leave_cores()
         self._sizes: list[int] = []
         self._num_copies = 0
         self._staging_bytes = _staging_bytes(collectives[0])

@@ -52,11 +52,6 @@ class CollectiveBackend(InStep):
         return self._training.delay
 
     @property
-    def wire(self) -> str:
-        """The type in which float32 gradients travel; collectives that round them name it in their settings."""
-        return str(self._gradients[0].settings().get("wire", "float32"))
-
-    @property
     def compressor(self) -> Compressor | None:
         return self._compression.compressor()
 

@@ -148,9 +148,6 @@ class Teams(Generic[C]):
                 "initialise it so (mpi4py does unless told otherwise), or give teams=0"
             )
         self._collectives = tuple(collectives)
-        for collective in collectives:
-            if threads and hasattr(collective, "leave_cores"):  # to the computation that goes on meanwhile
-                collective.leave_cores()
         self._executors = tuple(
             ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"dlscale-team-{index}")
             for index in range(len(collectives) if threads else 0)

@@ -21,6 +21,6 @@ def test_a_whole_number_will_do_where_a_fraction_is_expected():
 
 
 def test_each_dataclass_of_a_backend_takes_its_own():
-    check_options("ring", {"pipelined": True, "wire": "bfloat16"})
+    check_options("ring", {"pipelined": True, "huge_pages": False})
     with pytest.raises(UsageError, match="pipelined_until_step"):
         check_options("ring", {"pipelined_until_step": 3})

@@ -213,7 +213,6 @@ def audited_training(world, shard):
             shard=shard,
             bounds=bounds_for(
                 precision="fp32",
-                wire=backend.wire,
                 compressed=compressed,
                 device=device_of(backend.capabilities.name),
             ),

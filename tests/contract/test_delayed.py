@@ -48,7 +48,7 @@ class Claims:
 
     def __init__(self, backend, delay, harm=lambda trainer: trainer):
         self._backend, self.delay, self._harm = backend, delay, harm
-        self.capabilities, self.wire = backend.capabilities, backend.wire
+        self.capabilities = backend.capabilities
         self.num_accepted = None
 
     def distribute(self, *arguments, **options):

@@ -3,7 +3,6 @@
 import ctypes
 import mmap
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,17 +87,7 @@ def test_what_was_found_fastest_is_told(ring, world):
         assert (choice.operation, choice.up_to_bytes) == ("allreduce", 2**18)
         rates = choice.gigabytes_per_second
         assert choice.variant in rates
-        assert any(name.startswith("staged") for name in rates)
-
-
-@pytest.mark.parametrize("domains", ["numa", "socket"])
-def test_a_node_of_one_domain_stays_whole(ring, world, domains):
-    if len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) > 1:
-        pytest.skip("this machine has several NUMA domains, to which ranks are not bound here")
-    communicator = ring(world, domains=domains)
-    settings = communicator.settings()
-    assert (settings["num_nodes"], settings["numa_domains"]) == (1, 1)
-    communicator.close()
+        assert "staged" in rates
 
 
 def test_crowded_means_more_ranks_than_cpus_of_the_node(ring, world):
@@ -118,7 +107,7 @@ def test_a_communicator_that_is_none_is_refused(ring):
         ring(3)
 
 
-@pytest.mark.parametrize("settings", [3, 0, "memfd", {"timeout_seconds": 1}])
+@pytest.mark.parametrize("settings", [3, 0, "fast", {"timeout_seconds": 1}])
 def test_settings_of_another_kind_are_refused(world, settings):
     from dlscale.collectives.ring import join
 
@@ -138,9 +127,6 @@ def test_settings_of_another_kind_are_refused(world, settings):
         ("timeout_seconds", True),
         ("segment_bytes", 1.5),
         ("ranks_per_node", -1),
-        ("domains", "core"),
-        ("shared_memory", "cloud"),
-        ("wire", "float8"),
     ],
 )
 def test_a_setting_outside_the_limits_is_refused(ring, world, name, value):
@@ -154,7 +140,6 @@ def test_a_setting_outside_the_limits_is_refused(ring, world, name, value):
         ({}, 3 << 20, ("yes", "the pool of huge pages cannot give 4096 KiB: No space left on device")),
         ({}, 1 << 20, ("smaller than one",)),
         ({"huge_pages": False}, 3 << 20, ("not wanted",)),
-        ({"shared_memory": "shm"}, 3 << 20, ("only memfd has any",)),
     ],
 )
 def test_own_memory_lies_on_huge_pages_where_there_are_free_ones(ring, world, settings, num_bytes, found):
@@ -169,29 +154,18 @@ def test_own_memory_lies_on_huge_pages_where_there_are_free_ones(ring, world, se
     communicator.close()
 
 
-@pytest.mark.parametrize(
-    ("count", "settings"),
-    [(25_003, ({"single_copy": False}, {})), (300_007, ({}, {"cores": 3}))],
-    ids=["single copies", "several cores"],
-)
-@pytest.mark.parametrize("operation", ["allreduce", "own memory", "reduce_scatter", "allgather", "broadcast"])
-def test_other_ways_give_the_same_bits(ring, world, monkeypatch, operation, count, settings):
-    """Often enough that every way of moving a message has its turn; the cores are the other ranks', too."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
+@pytest.mark.parametrize("operation", ["allreduce", "reduce_scatter", "allgather", "broadcast"])
+def test_single_copies_give_the_same_bits(ring, world, operation):
+    """Often enough that every variant of moving a message has its turn."""
     rank, size = world.Get_rank(), world.Get_size()
-    communicators = [ring(world, **chosen) for chosen in settings]
-    part = np.random.default_rng([9, rank]).standard_normal(count).astype(np.float32)
-    owns = [communicator.empty(part.size) for communicator in communicators]
+    communicators = [ring(world, single_copy=allowed) for allowed in (False, True)]
+    part = np.random.default_rng([9, rank]).standard_normal(25_003).astype(np.float32)
     for _ in range(20):
         results = []
-        for communicator, own in zip(communicators, owns, strict=True):
+        for communicator in communicators:
             whole = np.tile(part, size)
             if operation == "allreduce":
                 communicator.allreduce(whole, "average")
-            elif operation == "own memory":
-                own[:] = part
-                communicator.allreduce(own, "average")
-                whole = own.copy()
             elif operation == "reduce_scatter":
                 whole, contributions = np.empty_like(part), whole
                 communicator.reduce_scatter(contributions, whole)
@@ -201,15 +175,5 @@ def test_other_ways_give_the_same_bits(ring, world, monkeypatch, operation, coun
                 communicator.broadcast(whole, size - 1)
             results.append(whole)
         np.testing.assert_array_equal(*results)
-    cores = settings[1].get("cores", 1)
-    assert [communicator.settings()["cores"] for communicator in communicators] == [1, cores]
-    communicators[1].leave_cores()
-    assert communicators[1].settings()["cores"] == 1
-    del owns, own
     for communicator in communicators:
         communicator.close()
-
-
-def test_more_cores_than_a_rank_has_are_refused(ring, world):
-    with pytest.raises(UsageError, match=r"option cores is 5000, but this rank is bound to \d+ CPUs"):
-        ring(world, cores=5000)

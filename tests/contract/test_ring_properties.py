@@ -252,21 +252,20 @@ def reversed_world(world):
 # ---- laws, also over several nodes ----
 
 NODES = st.sampled_from([0, 1, 2])
-ANY_SHARED = st.sampled_from(["auto", "shm"])
 
 
-@given(shape=shapes, op=st.sampled_from(OPS), shared=st.booleans(), ranks_per_node=NODES, kind=ANY_SHARED)
-@example(shape=LARGE, op="average", shared=False, ranks_per_node=2, kind="auto")
-@example(shape=LARGE, op="sum", shared=True, ranks_per_node=2, kind="auto")
-@example(shape=LARGE, op="sum", shared=False, ranks_per_node=1, kind="auto")
+@given(shape=shapes, op=st.sampled_from(OPS), shared=st.booleans(), ranks_per_node=NODES)
+@example(shape=LARGE, op="average", shared=False, ranks_per_node=2)
+@example(shape=LARGE, op="sum", shared=True, ranks_per_node=2)
+@example(shape=LARGE, op="sum", shared=False, ranks_per_node=1)
 @examples(120)
 def test_all_ranks_get_the_same_bits_and_they_are_near(
-    world, rings, arrays, shape, op, shared, ranks_per_node, kind
+    world, rings, arrays, shape, op, shared, ranks_per_node
 ):
     dtype = shape["dtype"]
     if op == "average" and storage(dtype).kind == "i":
         op = "sum"
-    ring = rings(ranks_per_node=ranks_per_node, shared_memory=kind)
+    ring = rings(ranks_per_node=ranks_per_node)
     inputs = everyones(ring, shape)
     buffer = placed(ring, arrays, inputs[ring.rank], shape["offset"], shared=shared)
 

@@ -151,14 +151,13 @@ def test_lengths_that_differ_are_an_error_on_all_ranks(join, world, count, other
 
 
 def test_shared_memory_of_different_sizes_is_refused_on_all_ranks(join, world):
-    for shared_memory in ("memfd", "shm"):
-        ring = join(shared_memory=shared_memory)
-        found = refusals(world, lambda ring=ring: ring.empty(other_on_the_last(world, 1_000, 100_000)))
-        assert {kind for kind, _ in found} == {"MemoryError"}, found
-        assert all("different amounts" in text for _, text in found), found
-        buffer = values(ring)
-        ring.allreduce(buffer)
-        np.testing.assert_array_equal(buffer, total(ring.size))
+    ring = join()
+    found = refusals(world, lambda: ring.empty(other_on_the_last(world, 1_000, 100_000)))
+    assert {kind for kind, _ in found} == {"MemoryError"}, found
+    assert all("different amounts" in text for _, text in found), found
+    buffer = values(ring)
+    ring.allreduce(buffer)
+    np.testing.assert_array_equal(buffer, total(ring.size))
 
 
 @pytest.mark.parametrize("ranks_per_node", [0, 2])
@@ -296,13 +295,11 @@ def resources():
     return len(list(Path("/proc/self/fd").iterdir())), len(Path("/proc/self/maps").read_text().splitlines())
 
 
-@pytest.mark.parametrize("shared_memory", ["memfd", "shm"])
-def test_joining_and_closing_leaks_nothing(join, world, shared_memory):
-    from dlscale.collectives.ring import Settings
+def test_joining_and_closing_leaks_nothing(world):
     from dlscale.collectives.ring import join as join_ring
 
     def once():
-        ring = join_ring(world, Settings(shared_memory=shared_memory))
+        ring = join_ring(world)
         array = ring.empty(1000)
         ring.allreduce(array)
         ring.close()

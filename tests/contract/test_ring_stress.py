@@ -18,7 +18,7 @@ pytestmark = pytest.mark.on_ranks(4)
 NUM_OPERATIONS = int(os.environ.get("DLSCALE_STRESS", "300"))
 LIMIT_SECONDS = 60 + NUM_OPERATIONS / 10
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64")
-KINDS = ("allreduce", "reduce_scatter", "allgather", "broadcast", "messages", "all_to_all")
+KINDS = ("allreduce", "reduce_scatter", "allgather", "broadcast")
 OPS = {"sum": np.sum, "average": np.sum, "min": np.min, "max": np.max}
 LARGEST_BYTES = 2**20
 
@@ -76,7 +76,7 @@ def expected(operation, size, count):
 def complaint(ring, memory, operation):
     """Do it; what is wrong with its result, if anything."""
     size, rank, dtype = ring.size, ring.rank, operation.dtype
-    whole_count = operation.count * (1 if operation.kind in ("allreduce", "broadcast", "messages") else size)
+    whole_count = operation.count * (1 if operation.kind in ("allreduce", "broadcast") else size)
     brought = operation.count if operation.kind == "allgather" else whole_count
     mine = stored(numbers_of(operation, rank, brought), dtype)
     place = memory if operation.shared else np.zeros(mine.nbytes + 4096, np.uint8)
@@ -87,18 +87,6 @@ def complaint(ring, memory, operation):
     if operation.kind == "allreduce":
         ring.allreduce(buffer, operation.op, **half)
         found, wanted = buffer, expected(operation, size, whole_count)
-    elif operation.kind == "messages":  # round all ranks; both threads use other rings
-        found, before = np.zeros_like(buffer), (rank - 1) % size
-        message = ring.isend(buffer, (rank + 1) % size, tag=operation.root)
-        ring.irecv(found, before, tag=operation.root).wait()
-        message.wait()
-        wanted = stored(numbers_of(operation, before, whole_count), dtype)
-    elif operation.kind == "all_to_all":
-        found, own = np.zeros_like(buffer), slice(rank * operation.count, (rank + 1) * operation.count)
-        ring.all_to_all(buffer, found)
-        wanted = np.concatenate(
-            [stored(numbers_of(operation, r, whole_count), dtype)[own] for r in range(size)]
-        )
     elif operation.kind == "broadcast":
         ring.broadcast(buffer, operation.root)
         found, wanted = buffer, stored(numbers_of(operation, operation.root, whole_count), dtype)

@@ -80,13 +80,12 @@ def test_gates_and_audits_pass_and_each_rank_keeps_its_part(
 
 
 @pytest.mark.on_ranks(2)
-@pytest.mark.requires("ring-torch")
 @pytest.mark.parametrize(("network", "num_gathers"), [("cosmogan", 3), ("gpt", 2 * 2 + 1)])
 def test_units_are_gathered_for_each_pass_that_needs_them(
     sharded, network, num_gathers, audited_training, world, shard
 ):
     """GPT's two blocks twice, and the rest once; of CosmoGAN's networks the one that both losses go back through."""
-    backend, factory = sharded("ring", "torch", "parameters"), make_factory("torch", network)
+    backend, factory = sharded("gloo", "torch", "parameters"), make_factory("torch", network)
     found = update_gates(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
     assert all(gate.passed for gate in found), found
     trainer = backend.distribute(factory, shard=shard, seed=11 + shard.index)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed.fsdp as fsdp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -99,17 +98,12 @@ def check(found, expected, world):
 
 
 @contextlib.contextmanager
-def process_group(kind, world, tmp_path_factory):
+def process_group(world, tmp_path_factory):
     hook = sys.excepthook  # torch puts one of its own before it, every time
-    if kind == "dlscale":
-        if "DLSCALE" not in dist.Backend._plugins:
-            ring.register_torch_backend(world)
-        dist.init_process_group("dlscale", init_method="mpi://")
-    else:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        folder = world.bcast(str(tmp_path_factory.mktemp("store")))
-        store = dist.FileStore(f"{folder}/store", world.Get_size())
-        dist.init_process_group("gloo", store=store, rank=world.Get_rank(), world_size=world.Get_size())
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    folder = world.bcast(str(tmp_path_factory.mktemp("store")))
+    store = dist.FileStore(f"{folder}/store", world.Get_size())
+    dist.init_process_group("gloo", store=store, rank=world.Get_rank(), world_size=world.Get_size())
     try:
         yield
     finally:
@@ -131,7 +125,7 @@ def train(model, loss, world):
 @pytest.mark.parametrize("num_threads", [0, 1, 2])
 def test_the_hook_trains_as_one_rank(world, tmp_path_factory, num_threads, views):
     rings = [ring.join(world) for _ in range(max(num_threads, 1))]
-    with process_group("gloo", world, tmp_path_factory):
+    with process_group(world, tmp_path_factory):
         loss = Loss()
         # Small buckets, so that there are several.
         model = DistributedDataParallel(loss, bucket_cap_mb=0.001, gradient_as_bucket_view=views)
@@ -148,36 +142,11 @@ def test_the_hook_trains_as_one_rank(world, tmp_path_factory, num_threads, views
     check(weights(loss), alone(world.Get_size()), world)
 
 
-def test_the_process_group_trains_as_one_rank(world, tmp_path_factory):
-    with process_group("dlscale", world, tmp_path_factory):
-        loss = Loss()
-        train(DistributedDataParallel(loss, bucket_cap_mb=0.001), loss, world)
-    check(weights(loss), alone(world.Get_size()), world)
-
-
-@pytest.mark.skipif(not hasattr(fsdp, "fully_shard"), reason="this torch has no fully_shard")
-def test_the_process_group_shards_parameters(world, tmp_path_factory):
-    """Fully sharded data parallelism: parameters are gathered, gradients reduced and scattered."""
-    from torch.distributed.device_mesh import init_device_mesh
-
-    fully_shard = fsdp.fully_shard
-
-    with process_group("dlscale", world, tmp_path_factory):
-        loss = Loss().to(memory_format=torch.contiguous_format)  # FSDP knows no other
-        mesh = init_device_mesh("cpu", (world.Get_size(),))
-        for layer in loss.network:
-            if list(layer.parameters()):
-                fully_shard(layer, mesh=mesh)
-        train(fully_shard(loss, mesh=mesh), loss, world)
-        found = [parameter.full_tensor().detach() for parameter in loss.parameters()]
-    check(found, alone(world.Get_size()), world)
-
-
 @pytest.mark.parametrize("threads", [False, True])
 def test_what_the_hooks_ring_raises_comes_out_of_backward(world, tmp_path_factory, threads):
     """A closed ring stands for any failure. Every rank gets it, so none is left waiting."""
     one = ring.join(world)
-    with process_group("gloo", world, tmp_path_factory):
+    with process_group(world, tmp_path_factory):
         model = DistributedDataParallel(Loss())
         model.register_comm_hook(None, ring.torch_hook(one, threads=threads))
         one.close()
@@ -196,7 +165,7 @@ COMPLEX = pytest.param(torch.complex64, marks=OLD_GLOO)
 def test_the_hook_averages_gradients_of_other_dtypes(world, tmp_path_factory, dtype):
     """With gradients that are the rank's number, which all these hold exactly, as they do its mean."""
     one = ring.join(world)
-    with process_group("gloo", world, tmp_path_factory):
+    with process_group(world, tmp_path_factory):
         layer = nn.Linear(3, 2, bias=False, dtype=dtype)
         model = DistributedDataParallel(layer)
         model.register_comm_hook(None, ring.torch_hook(one, threads=False))

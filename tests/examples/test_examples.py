@@ -12,7 +12,6 @@ TENSORFLOW = pytest.mark.requires("tensorflow")
 EXAMPLES = [
     ("mpi4py_allreduce.py", ".*found the weights"),
     ("mpi4py_backend.py", "have the same average"),
-    ("torch_backend.py", ".*learned a sine"),
     ("torch_ddp_hook.py", ".*of the points apart"),
     pytest.param("keras_fit.py", "hold equal weights; .*over all their points", marks=TENSORFLOW),
     pytest.param("tensorflow_loop.py", r"hold equal weights; .*, then 0\.0", marks=TENSORFLOW),

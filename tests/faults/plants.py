@@ -142,12 +142,6 @@ def broadcast_from_rank_1():
     _patch(MpiCollective, "broadcast", lambda send: lambda self, buffer, root=0: send(self, buffer, 1 - root))
 
 
-def wire_is_float32():
-    """Though it is asked to have 16 bits."""
-    from dlscale.collectives.ring.bfloat16 import Bfloat16Ring
-    from dlscale.collectives.ring.engine import Ring
-
-    Bfloat16Ring.allreduce = lambda self, buffer, op="sum", **_: Ring.allreduce(self, buffer, op)
 
 
 def wire_has_16_bits():

@@ -22,7 +22,6 @@ from dlscale.collectives.job import split
 from dlscale.collectives.registry import connect, serve
 from dlscale.models.workload import Shard
 
-SHM = "/dev/shm"  # noqa: S108
 WORLD = MPI.COMM_WORLD
 # Elements; and what a path needs of the settings.
 SIZES = {
@@ -33,7 +32,6 @@ SIZES = {
     "push": 500_000,
     "network": 100_000,
     "nodes": 200_000,
-    "messages": 100_000,
 }
 NEEDS = {"staged": {"single_copy": False}, "network": {"ranks_per_node": 1}, "nodes": {"ranks_per_node": 2}}
 
@@ -67,14 +65,8 @@ def _reduce(say, ranks, path):
     num_done, next_beat = 0, 0.0
     while True:
         buffer[:] = ranks.rank + num_done % 100
-        if path == "messages":  # round all ranks
-            message = ranks.isend(buffer.copy(), (ranks.rank + 1) % ranks.size)
-            ranks.recv(buffer, (ranks.rank - 1) % ranks.size)
-            message.wait()
-            expected = (ranks.rank - 1) % ranks.size + num_done % 100
-        else:
-            ranks.allreduce(buffer)
-            expected = sum(range(ranks.size)) + ranks.size * (num_done % 100)
+        ranks.allreduce(buffer)
+        expected = sum(range(ranks.size)) + ranks.size * (num_done % 100)
         if not (buffer == expected).all():
             raise AssertionError(f"wrong sum in operation {num_done}")
         num_done += 1
@@ -104,36 +96,8 @@ def leave_early(say, how, **settings):
     say("went on")
 
 
-def join(say, **settings):
-    """Nothing but that."""
-    ranks = ring.join(WORLD, ring.Settings(**settings))
-    say("joined", kind=ranks.settings()["shared_memory"], single_copy=ranks.settings()["single_copy"])
-    ranks.close()
-
-
 def join_alone(say):
     _refusal(say, lambda: ring.join(WORLD))
-
-
-def join_often(say, **settings):
-    for _ in range(30):
-        ranks = ring.join(WORLD, ring.Settings(**settings))
-        ranks.close()
-    say("joined")
-
-
-def join_and_reduce(say, **settings):
-    """As processes that have the same number, where each has a namespace, and give files the same numbers."""
-    last = max(WORLD.allgather(os.dup(0)))
-    while os.dup(0) < last + 10:
-        pass
-    ranks = ring.join(WORLD, ring.Settings(**settings))
-    for count in (1, 3000, 500_000):
-        buffer = np.full(count, ranks.rank + 1, np.float32)
-        ranks.allreduce(buffer)
-        if not (buffer == sum(range(1, ranks.size + 1))).all():
-            raise AssertionError(f"wrong sum of {count}")
-    say("reduced", kind=ranks.settings()["shared_memory"], single_copy=ranks.settings()["single_copy"])
 
 
 def _refusal(say, call):
@@ -146,41 +110,19 @@ def _refusal(say, call):
         raise AssertionError("nothing was refused")
 
 
-def in_little_room(say, what, **settings):
-    """The folder is filled but for 1 MiB before the ring wants some of it."""
-    chosen = ring.Settings(**settings)
-    ranks = ring.join(WORLD, chosen) if what == "empty" else None
-    if WORLD.Get_rank() == 0:
-        room = os.statvfs(SHM)
-        with open(f"{SHM}/filler", "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize - 2**20)
-    WORLD.Barrier()
-    if ranks is None:
-        _refusal(say, lambda: ring.join(WORLD, chosen))
-        return
-    _refusal(say, lambda: ranks.empty(2**20))
-    buffer = np.ones(100_000, np.float32)
-    ranks.allreduce(buffer)  # and goes on
-    if buffer[0] != ranks.size:
-        raise AssertionError("wrong sum after a refusal")
-
-
-def too_much(say, **settings):
-    ranks = ring.join(WORLD, ring.Settings(**settings))
+def too_much(say):
+    ranks = ring.join(WORLD)
     _refusal(say, lambda: ranks.empty(2**44))
     ranks.barrier()
 
 
-def closed_to_others(say, **settings):
+def closed_to_others(say):
     """Ranks that may not look into each other's /proc: of a user without rights, and not dumpable."""
     if os.geteuid() == 0:
         os.setresuid(65534, 65534, 65534)
     PR_SET_DUMPABLE = 4  # noqa: N806
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    if settings["shared_memory"] == "memfd":
-        _refusal(say, lambda: ring.join(WORLD, ring.Settings(**settings)))
-    else:
-        join(say, **settings)
+    _refusal(say, lambda: ring.join(WORLD))
 
 
 class _Replica:

@@ -77,10 +77,8 @@ def test_a_worker_knows_how_many_it_is_one_of():
 ENTRIES = {
     "plain": "ring.join(MPI.COMM_WORLD)",
     "torch hook": "ring.torch_hook(ring.join(MPI.COMM_WORLD))",
-    "torch group": "ring.register_torch_backend(); dist.init_process_group('dlscale', init_method='mpi://')",
 }
 ENTER = """
-import torch.distributed as dist
 from mpi4py import MPI
 from dlscale.base.errors import UsageError
 from dlscale.collectives import ring

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(180), pytest.mark.slow]
 
-PATHS = ["inline", "one_shot", "staged", "single_copy", "push", "messages"]
+PATHS = ["inline", "one_shot", "staged", "single_copy", "push"]
 # What waits is shown by one path inside a node and one between nodes.
 WAITING = [
     *("single_copy", "network"),
@@ -20,7 +20,7 @@ SOON_SECONDS = 25.0  # far below the timeout of 300 s, and enough on a very busy
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_killed_rank_is_named_dead_at_once(launch, path):
-    ranks = launch("reduce_for_ever", num_ranks=3, path=path, shared_memory="memfd")
+    ranks = launch("reduce_for_ever", num_ranks=3, path=path)
     ranks.wait_for("ready")
     time.sleep(random.Random(path).uniform(0, 0.1))  # noqa: S311
     ranks.signal(1, signal.SIGKILL)

@@ -31,7 +31,6 @@ pytestmark = [pytest.mark.requires("mpiexec"), pytest.mark.timeout(180), pytest.
 PLANTS, HALOS = (Path(__file__).parent / name for name in ("plants.py", "halos.py"))
 TO_TARGET = {"target": TARGET | {"threshold": 0.6, "evaluate_every": 20, "max_seconds": 10.0}}
 TWO = {"backend": "mpi", "num_ranks": 2}
-IN_16_BITS = {"backend": "ring", "num_ranks": 2, "backend_options": {"wire": "bfloat16"}}
 EXCHANGE = {"control": "exchange"}
 
 
@@ -78,10 +77,6 @@ FAULTS = [
     ("metric_raised", TO_TARGET, "audit_evaluation"),
     ("target_lowered", TO_TARGET, "audit_evaluation"),
     ("broadcast_from_rank_1", TWO, "broadcast"),
-    ("nothing", IN_16_BITS, None),
-    ("nothing", IN_16_BITS | EXCHANGE, None),
-    ("wire_is_float32", IN_16_BITS, "audit_wire"),
-    ("wire_is_float32", IN_16_BITS | EXCHANGE, "exchange"),
     ("wire_has_16_bits", TWO, "audit_step"),
     ("wire_has_16_bits", TWO | EXCHANGE, "exchange"),
     ("control_sends_nothing", TWO | EXCHANGE, "exchange"),

@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.requires("mpiexec"), pytest.mark.timeout(LIMIT_SECONDS
 ENDING_SECONDS = 10  # a killed process is not gone at once where others want the cores
 # Operations on buffers; all other files train.
 COMMUNICATORS = (
-    *("collective", "compressed_collective", "matching", "torch_group"),
-    *("ring", "ring_large", "ring_messages", "ring_properties", "ring_safety", "ring_stress", "ring_wire"),
+    *("collective", "compressed_collective", "matching"),
+    *("ring", "ring_large", "ring_properties", "ring_safety", "ring_stress"),
     "neighbours",
 )
 # Trainings over the same calls as the others: of those in both frameworks, the ones in torch tell as much of another
@@ -34,7 +34,6 @@ OF_FRAMEWORKS = (
         "tensorflow_rows",
         "tensorflow_training",
         "torch_training",
-        "wire_training",
         "audit",
     ),
     *("algorithms", "compressed_training", "resumed"),

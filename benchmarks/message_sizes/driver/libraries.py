@@ -45,17 +45,6 @@ class RankNumbers(NamedTuple):
     size: int
     local_rank: int
 
-    @property
-    def is_root(self) -> bool:
-        """Whether it is the root of operations that have one."""
-        return self.rank == 0
-
-    def passing(self, send: Callable[[int], Call], receive: Callable[[int], Call]) -> Call:
-        """Even ranks send to the next, which receive; the last of an odd number does nothing."""
-        if self.rank % 2:
-            return receive(self.rank - 1)
-        return send(self.rank + 1) if self.rank + 1 < self.size else int
-
     def own(self, message: Any) -> Any:
         return message[part(len(message), self.rank, self.size)]
 
@@ -79,7 +68,7 @@ class Results:
 
     def elsewhere(self) -> dict[str, Callable[[Any, Any], Any]]:
         """Where operations leave their results that do not leave them in the message."""
-        return {"reduce_scatter": self.part, "scatter": self.part, "all_to_all": self.like}
+        return {"reduce_scatter": self.part}
 
 
 def _operations(
@@ -110,24 +99,6 @@ def _mpi(options: argparse.Namespace, place: RankNumbers) -> Library:
         ),
         "allgather": lambda message: partial(world.Allgather, MPI.IN_PLACE, spec(message)),
         "broadcast": lambda message: partial(world.Bcast, spec(message), 0),
-        "reduce": lambda message: (
-            partial(world.Reduce, MPI.IN_PLACE, spec(message))
-            if place.is_root
-            else partial(world.Reduce, spec(message), None)
-        ),
-        "gather": lambda message: (
-            partial(world.Gather, MPI.IN_PLACE, spec(message))
-            if place.is_root
-            else partial(world.Gather, spec(place.own(message)), None)
-        ),
-        "scatter": lambda message: partial(
-            world.Scatter, spec(message) if place.is_root else None, spec(to.part(message))
-        ),
-        "all_to_all": lambda message: partial(world.Alltoall, spec(message), spec(to.like(message))),
-        "send": lambda message: place.passing(
-            lambda other: partial(world.Send, spec(message), other),
-            lambda other: partial(world.Recv, spec(message), other),
-        ),
     }
     out_of_place = Operation(
         "mpi-copy",  # as IMB-MPI1 does it
@@ -160,18 +131,6 @@ def _ring(options: argparse.Namespace, place: RankNumbers) -> Library:
         "reduce_scatter": lambda message: partial(engine.reduce_scatter, message, to.part(message)),
         "allgather": lambda message: partial(engine.allgather, place.own(message), message),
         "broadcast": lambda message: partial(engine.broadcast, message, 0),
-        "reduce": partial(partial, engine.reduce),
-        "gather": lambda message: partial(
-            engine.gather, place.own(message), message if place.is_root else None
-        ),
-        "scatter": lambda message: partial(
-            engine.scatter, message if place.is_root else None, to.part(message)
-        ),
-        "all_to_all": lambda message: partial(engine.all_to_all, message, to.like(message)),
-        "send": lambda message: place.passing(
-            lambda other: partial(engine.send, message, other),
-            lambda other: partial(engine.recv, message, other),
-        ),
     }
     operations = _operations("ring", calls, to.elsewhere())
     if "ring-shared" in options.operations:
@@ -249,26 +208,11 @@ def torch_operations(
     scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
-    def parts(message: Any) -> list[Any]:
-        return list(view(message).chunk(place.size))
-
     calls: dict[str, Prepare] = {
         "allreduce": lambda message: partial(dist.all_reduce, view(message)),
         "reduce_scatter": lambda message: partial(scatter, to.part(message), view(message)),
         "allgather": lambda message: partial(gather, view(message), place.own(view(message))),
         "broadcast": lambda message: partial(dist.broadcast, view(message), 0),
-        "reduce": lambda message: partial(dist.reduce, view(message), 0),
-        "gather": lambda message: partial(
-            dist.gather, place.own(view(message)), parts(message) if place.is_root else None, 0
-        ),
-        "scatter": lambda message: partial(
-            dist.scatter, to.part(message), parts(message) if place.is_root else None, 0
-        ),
-        "all_to_all": lambda message: partial(dist.all_to_all_single, to.like(message), view(message)),
-        "send": lambda message: place.passing(
-            lambda other: partial(dist.send, view(message), other),
-            lambda other: partial(dist.recv, view(message), other),
-        ),
     }
 
     def waiting(call: Prepare) -> Prepare:

@@ -1,9 +1,12 @@
 """Train over several ranks by DistributedDataParallel and dlscale's ring: mpiexec -n 2 python ring.py"""
 
+import os
+import tempfile
 import zlib
 
 import torch
 import torch.distributed as dist
+from mpi4py import MPI
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -12,8 +15,11 @@ from dlscale.collectives import ring
 
 BATCH, EPOCHS, RATE = 32, 8, 0.03
 
-ring.register_torch_backend()
-dist.init_process_group("dlscale", init_method="mpi://")
+world = MPI.COMM_WORLD
+os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # its sockets are open to anyone: keep them on this machine
+folder = tempfile.TemporaryDirectory()
+meeting = f"file://{world.bcast(folder.name)}/meeting"
+dist.init_process_group("gloo", init_method=meeting, rank=world.rank, world_size=world.size)
 device = torch.device("cpu")
 
 # Ten classes: each image is the picture of its class under noise. The weights begin elsewhere on every run.
@@ -37,6 +43,7 @@ model = nn.Sequential(
 )
 model.to(device)
 model = DistributedDataParallel(model)
+model.register_comm_hook(None, ring.torch_hook(ring.join(world)))
 optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
 
 losses = []
@@ -52,3 +59,4 @@ for epoch in range(EPOCHS):
 weights = b"".join(weight.detach().cpu().numpy().tobytes() for weight in model.parameters())
 print(f"{len(losses)} steps, loss {losses[0]:.4f} -> {losses[-1]:.4f}, weights {zlib.crc32(weights):08x}")
 dist.destroy_process_group()
+world.Barrier()

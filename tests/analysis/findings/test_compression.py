@@ -120,7 +120,6 @@ def test_the_row_is_in_every_report():
     [
         ({"wire_bytes": 40}, 40, 0.1),
         ({"wire_bytes": "40 | 60"}, 50, 0.125),
-        ({"wire": "bfloat16"}, 200, 0.5),
         ({}, None, None),
     ],
 )

@@ -137,7 +137,7 @@ def test_sensitivity_changes_one_input_at_a_time():
     assert changed["bf16 gradients"] == pytest.approx(changed["twice the bandwidth"], abs=0.01)
     assert changed["half the latency"] > as_it_is
     assert changed["half the jitter"] > as_it_is + 0.02
-    assert "bf16 gradients" not in sensitivity(scenario("ring", options={"wire": "bfloat16"}), 4)
+    assert "bf16 gradients" not in sensitivity(scenario("ring", options={"compression": "bf16"}), 4)
 
 
 def test_jitter_of_messages_makes_a_ring_later():

@@ -134,9 +134,10 @@ def test_the_algorithm_follows_from_the_size():
 
 def test_the_ring_changes_algorithms_where_its_engine_does():
     engine = pytest.importorskip("dlscale.collectives.ring._engine")
-    tuning = engine.default_tuning(16)
-    assert tuning.recursive_doubling_bytes == backend_rules.RING_RECURSIVE_DOUBLING_BYTES
-    assert tuning.halving_doubling_bytes == backend_rules.RING_HALVING_DOUBLING_BYTES
+    assert engine.default_switch_points(16)[1:] == (
+        backend_rules.RING_RECURSIVE_DOUBLING_BYTES,
+        backend_rules.RING_HALVING_DOUBLING_BYTES,
+    )
 
 
 def test_the_sizes_of_buckets_are_those_of_the_trainers():

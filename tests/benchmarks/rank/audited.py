@@ -154,7 +154,6 @@ def run(
     num_ranks=2,
     resumed_at=0,
     delay=0,
-    wire="float32",
     settings=None,
     bounds=EXACT,
     skipped=0,
@@ -164,7 +163,6 @@ def run(
     wires, told = Meeting(num_ranks), []
     backend = SimpleNamespace(
         delay=delay,
-        wire=wire,
         compressor=None,
         capabilities=SimpleNamespace(exchanges=True),
         moved=lambda: None,

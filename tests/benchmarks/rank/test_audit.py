@@ -33,7 +33,7 @@ def test_a_training_that_does_what_it_says_passes(num_ranks):
     gates = run(num_ranks=num_ranks)
     assert failed(gates) == set()
     names = {"audit_step", "audit_scale", "audit_batches", "audit_samples", "audit_loss", "audit_window"}
-    assert names | {"audit_wire"} == set(gates) - {"told"}
+    assert names == set(gates) - {"told"}
     # Steps 10 and 41: the last of the warm-up, and the one after 6 windows of 5 steps.
     assert "in steps 10, 41 " in gates["audit_step"].detail
     assert "in the 5 steps of timed window " in gates["audit_window"].detail

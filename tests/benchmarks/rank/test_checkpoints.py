@@ -100,14 +100,10 @@ def test_a_disk_that_takes_no_more_keeps_the_earlier_one(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1, "nothing half-written is left"
 
 
-@pytest.mark.parametrize(
-    ("own", "words"),
-    [({"delay": 1}, "gradients under way"), ({"wire": "bfloat16"}, "what rounding has left over")],
-)
-def test_options_that_leave_something_on_every_rank_are_refused(own, words):
-    plain = {"capabilities": SimpleNamespace(name="ring"), "delay": 0, "wire": "float32"}
-    with pytest.raises(UsageError, match=f"backend ring has {words}.*leave rules.checkpoint_every out"):
-        checkpoints.check_can_resume(SimpleNamespace(**plain | own))
+def test_gradients_under_way_are_refused():
+    plain = {"capabilities": SimpleNamespace(name="ring"), "delay": 0}
+    with pytest.raises(UsageError, match=r"gradients under way.*leave rules\.checkpoint_every out"):
+        checkpoints.check_can_resume(SimpleNamespace(**plain | {"delay": 1}))
     checkpoints.check_can_resume(SimpleNamespace(**plain))
 
 

@@ -66,24 +66,12 @@ def test_each_bucket_has_its_own_seconds():
     assert exchange.take_seconds() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("error", "wire", "passed"),
-    [
-        (0.0, "float32", True),
-        (0.01, "float32", False),
-        (0.01, "bfloat16", True),
-        (0.0, "bfloat16", False),  # nothing was rounded
-        (-0.5, "bfloat16", False),  # nothing was sent
-        (-(2**-10), "float32", False),  # values lost what 16 bits do not hold
-        (5.0, "bfloat16", False),
-        (float("nan"), "bfloat16", False),
-    ],
-)
-def test_the_gate_sees_a_wrong_mean(error, wire, passed):
+@pytest.mark.parametrize(("error", "passed"), [(0.0, True), (0.01, False), (float("nan"), False)])
+def test_the_gate_sees_a_wrong_mean(error, passed):
     exchange = ExchangeOnly(Pair(error=error), [1000, 24], ALONE.Barrier)
     for _ in range(4):
         exchange.step()
-    gate = exchange.gate(ALONE, wire=wire)
+    gate = exchange.gate(ALONE)
     assert (gate.name, gate.passed) == ("exchange", passed)
 
 
@@ -94,7 +82,7 @@ def test_an_exchange_smaller_or_larger_than_the_training_s_fails(sizes, passed):
 
 
 def test_before_the_first_step_no_bucket_holds_a_mean():
-    assert not ExchangeOnly(Pair(), [4000], ALONE.Barrier).gate(ALONE, wire="float32").passed
+    assert not ExchangeOnly(Pair(), [4000], ALONE.Barrier).gate(ALONE).passed
 
 
 def test_memory_moves_some_bytes():

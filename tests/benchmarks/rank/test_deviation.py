@@ -124,7 +124,7 @@ def test_weights_and_slots_are_looked_at_and_batch_norm_s_memory_is_not():
     assert set(found) == {"weight.0", "weight.1", "optimizer0.0.exp_avg"}
 
 
-def test_a_rounded_wire_or_computation_has_the_wider_bounds():
-    assert bounds_for(precision="fp32", wire="float32") == EXACT
-    assert bounds_for(precision="bf16", wire="float32") == ROUNDED
-    assert bounds_for(precision="fp32", wire="bfloat16") == ROUNDED
+def test_a_rounded_exchange_or_computation_has_the_wider_bounds():
+    assert bounds_for(precision="fp32") == EXACT
+    assert bounds_for(precision="bf16") == ROUNDED
+    assert bounds_for(precision="fp32", compressed=True) == ROUNDED

@@ -158,7 +158,6 @@ def run(
                 num_accepted=num_accepted,
                 served=None,
                 delay=0,
-                wire="float32",
                 rounds=None,
                 compressor=None,
                 moved=lambda: None,

@@ -132,7 +132,6 @@ def test_what_is_left_on_one_rank_alone_is_no_base_case_of_anything():
         ("grpc_ps", {}, {"framework": "tensorflow", "compiled": True}, "leave compiled out"),
         ("horovod", {}, {"device": "gpu"}, "operations=nccl"),
         ("mpi", {"compression": "topk", "pipelined": True}, {}, "leave one of them out"),
-        ("ring", {"compression": "fp16", "wire": "bfloat16"}, {}, "compressed once"),
     ],
 )
 def test_a_plan_asks_what_ranks_ask(backend, options, setup, problem):

@@ -152,12 +152,6 @@ def test_every_algorithm_is_carried_and_named_like_no_backend():
             {},
             "needs operations on host buffers, which horovod has in torch, not in ten",
         ),
-        (
-            "ring",
-            "torch",
-            {"wire": "bfloat16"},
-            "ring.wire=bfloat16 with algorithm easgd: that is for grad",
-        ),
         ("mpi", "torch", {"pipelined": True}, "mpi.pipelined=True with algorithm easgd"),
     ],
 )

@@ -29,7 +29,7 @@ PLANS = [
         for operation in ("reduce_scatter", "allgather")
         for algorithm in ("ring", "direct")
     ),
-    *(("broadcast", algorithm) for algorithm in ("tree", "chain")),
+    ("broadcast", "tree"),
     ("barrier", "dissemination"),
 ]
 EACH_PLAN = pytest.mark.parametrize("plan", PLANS, ids="-".join)
@@ -354,8 +354,6 @@ def test_elements_sent(plan, count, max_segment):
                 else size - 1
             )
             assert all(abs(one - laps * (size - 1) * count / size) <= max(off, 2) for one in sent)
-        if plan[1] == "chain":
-            assert max(sent) <= count
 
 
 @pytest.mark.parametrize(
