@@ -142,8 +142,6 @@ def broadcast_from_rank_1():
     _patch(MpiCollective, "broadcast", lambda send: lambda self, buffer, root=0: send(self, buffer, 1 - root))
 
 
-
-
 def wire_has_16_bits():
     """Though nobody asks for it."""
     from dlscale.collectives.mpi.collective import MpiCollective
