@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
+from dlscale.models.images import open_store
 from dlscale.models.images.decode import evaluation_image, training_image
-from dlscale.models.images.opening import open_store
 from dlscale.models.images.store import Encoded, ImageStore, bad_sample
 from dlscale.models.parallel import Rows
 from dlscale.models.samples import BadSample
