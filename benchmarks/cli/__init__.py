@@ -18,32 +18,32 @@ from dlscale.base.variables import reason_of, without_working_folder
 from dlscale.benchmarks.cli.streams import ReaderGoneError, clean_streams
 from dlscale.benchmarks.launch.interrupts import interruptible
 
-# The verbs as `dlscale --help` groups them: module and line of help.
+# The verbs as `dlscale --help` groups them, each with its line of help and a module of its name.
 PANELS = {
     "Studies": {
-        "run": ("run", "Run or resume a study, then print its table and draw its figures."),
-        "resume": ("resume", "Resume a study that was interrupted or had failures."),
-        "status": ("status", "Show the progress and failures of the studies in a results folder."),
+        "run": "Run or resume a study, then print its table and draw its figures.",
+        "resume": "Resume a study that was interrupted or had failures.",
+        "status": "Show the progress and failures of the studies in a results folder.",
     },
     "Results": {
-        "report": ("report", "Print a study's table from its records."),
-        "compare": ("compare", "Test which backend is faster, or show what differs between two studies."),
-        "figures": ("figures", "Draw a study's figures, or draw or check published ones."),
-        "export": ("export", "Export a study's records and numbers: tables, other tools' formats."),
+        "report": "Print a study's table from its records.",
+        "compare": "Test which backend is faster, or show how studies differ.",
+        "figures": "Draw a study's figures, or draw or check published ones.",
+        "export": "Export a study's records and numbers: tidy tables, markdown.",
+        "proposal": "Write the scaling section of a proposal for compute time.",
     },
-    "More measurements and predictions": {
-        "collectives": ("collectives", "Time allreduce over message sizes: the ring versus other libraries."),
-        "predict": ("predict", "Predict the curve for more nodes, from a profile and the network."),
-        "proposal": ("proposal", "Write the scaling section of a proposal for compute time."),
+    "More measurements, and predictions": {
+        "collectives": "Time allreduce over message sizes: the ring versus other libraries.",
+        "predict": "Predict the curve for more nodes, from a profile and the network.",
     },
     "Set-up": {
-        "system": ("system", "List, show and draft system files."),
-        "doctor": ("doctor", "Show which backends are usable here, and what the others need."),
-        "data": ("data", "Check input data."),
-        "new": ("new", "Write a start for a model of your own in one file."),
+        "system": "List, show and draft system files.",
+        "doctor": "Show which backends are usable here, and what the others need.",
+        "data": "Check input data.",
+        "new": "Write a start for a model of your own in one file.",
     },
 }
-VERBS = {verb: row for rows in PANELS.values() for verb, row in rows.items()}
+VERBS = {verb: text for verbs in PANELS.values() for verb, text in verbs.items()}
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
 LONGEST_NAME = 200  # of a file in a message
@@ -88,7 +88,7 @@ class _Verbs(click.Group):
             _refuse_study(cmd_name)
             raise UsageError(unknown("verb", cmd_name, list(VERBS)))
         try:
-            module = importlib.import_module(f"dlscale.benchmarks.cli.{VERBS[cmd_name][0]}")
+            module = importlib.import_module(f"dlscale.benchmarks.cli.{cmd_name}")
         except Exception as error:  # whatever a library makes of this environment
             raise UsageError(f"a library cannot be loaded: {redact(reason_of(error))}") from None
         command: click.Command = getattr(module, cmd_name)
@@ -96,16 +96,14 @@ class _Verbs(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         verbs = [
-            CompletionItem(verb, help=text)
-            for verb, (_, text) in VERBS.items()
-            if verb.startswith(incomplete)
+            CompletionItem(verb, help=text) for verb, text in VERBS.items() if verb.startswith(incomplete)
         ]
         return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         for panel, verbs in PANELS.items():
             with formatter.section(panel):
-                formatter.write_dl([(verb, text) for verb, (_, text) in verbs.items()])
+                formatter.write_dl(list(verbs.items()))
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

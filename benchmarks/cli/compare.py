@@ -1,7 +1,7 @@
-"""`dlscale compare`: which backend of a study is faster, or what differs between two studies.
+"""`dlscale compare`: which backend of a study is faster, what differs between two, or the newest of several.
 
 With one study it shows the declared comparisons and which of them are significant; with two, the fields that differ,
-and their throughputs if they may be compared.
+and their throughputs if they may be compared; with more, the newest beside the others.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 
 from dlscale.analysis.curves import with_curve_names
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.contrast_declaration import STUDY_FACTOR, declare_between
 from dlscale.analysis.findings.contrast_table import (
     BETWEEN_STUDIES,
@@ -26,6 +27,7 @@ from dlscale.analysis.findings.contrast_table import (
     lead_text,
 )
 from dlscale.analysis.findings.contrasts import Contrasts, contrasts, declared_contrasts
+from dlscale.analysis.findings.earlier import EARLIER, beside_earlier
 from dlscale.analysis.findings.study_comparison import (
     DIFFERENCES,
     compare_studies,
@@ -50,8 +52,7 @@ from dlscale.benchmarks.study.study_file import read_study_file
 
 
 @click.command()
-@click.argument("a")
-@click.argument("b", required=False)
+@click.argument("names", metavar="A [B]...", nargs=-1, required=True)
 @click.option(
     "--by",
     "factor",
@@ -71,8 +72,7 @@ from dlscale.benchmarks.study.study_file import read_study_file
 @results_option
 @json_option
 def compare(
-    a: str,
-    b: str | None,
+    names: tuple[str, ...],
     factor: list[str] | None,
     reference: str | None,
     ranks: list[int] | None,
@@ -81,7 +81,7 @@ def compare(
     results: Path,
     as_json: bool,
 ) -> int:
-    """Test which backend of study A is faster, or show which fields differ between studies A and B.
+    """Test which backend of study A is faster, show how A and B differ, or the newest of several beside the others.
 
     With one study, each backend is compared with the reference on each number of ranks above 1, by paired blocks and
     corrected for the number of comparisons (docs/metrics.md). Fewer comparisons need fewer blocks.
@@ -89,6 +89,9 @@ def compare(
     A and B are names of studies, as in `dlscale report`, folders of studies, or single record files. Fields are sorted
     by class: those that forbid a comparison, those that may explain a difference, and those for information
     (docs/report.md). Throughputs follow if they may be compared; they are unpaired and support no claim.
+
+    Of more studies the newest is shown beside the others: each training's throughput, the median and the range of
+    theirs, and whether it is outside that range.
 
     With --predicted, predictions are held against what study A measured: the error of each size, and whether it is
     inside the band (docs/prediction.md).
@@ -102,17 +105,19 @@ def compare(
       dlscale compare frameworks --by framework
       dlscale compare weak-scaling --predicted latest
       dlscale compare weak-scaling-1a2b3c4d weak-scaling-5e6f7a8b
+      dlscale compare nightly/*/local/weak-scaling-*
       dlscale compare old/results/local/weak-scaling-1a2b3c4d weak-scaling --by code,versions
     """  # noqa: D301
+    a, *others = names
     if predicted:
         folder = folder_of(a, results)
-        if b is not None or factor or reference or ranks or backends or folder is None:
+        if others or factor or reference or ranks or backends or folder is None:
             raise UsageError(
                 "--predicted is held against the numbers of one study; leave out --by, --reference, --ranks, "
                 "--backends, records and a second study"
             )
         return compare_predicted(folder, predicted, as_json=as_json)
-    if b is None:
+    if not others:
         records, bad = attempts(a, results)
         if factor and len(factor) > 1:
             raise UsageError(f"--by {','.join(factor)} inside one study; give a single factor")
@@ -129,10 +134,10 @@ def compare(
         return FAILED_CASES if bad else status
     if reference or ranks or backends:
         raise UsageError(
-            "--reference, --ranks and --backends apply to one study, but two were given; drop the second study "
-            "or the options"
+            f"--reference, --ranks and --backends apply to one study, but {len(names)} were given; leave them out"
         )
-    return compare_two((a, b), results, factor=factor, as_json=as_json)
+    compared = compare_two if len(names) == 2 else compare_several
+    return compared(names, results, factor=factor, as_json=as_json)
 
 
 def contrast_study(
@@ -186,6 +191,41 @@ def compare_two(names: Sequence[str], results: Path, *, factor: Sequence[str] | 
         console.print(Group(*render_contrasts(unpaired)))
     console.print(comparison_verdict(comparison), markup=False, soft_wrap=True)
     return NOT_COMPARABLE if comparison.blocking else 0
+
+
+def compare_several(
+    names: Sequence[str], results: Path, *, factor: Sequence[str] | None, as_json: bool
+) -> int:
+    """Print the newest study's throughputs beside those of the others; returns the exit status.
+
+    Status 3 if one of them may not be compared with it, 4 if they have no training in common.
+    """
+    *earlier, newest = sorted(
+        (_good(name, results) for name in names),
+        key=lambda records: min(record.started_at for record in records),
+    )
+    for other in earlier:
+        comparison = compare_studies(other, newest, factors=factor)
+        if comparison.blocking:
+            click.echo(
+                f"A: {other[0].study}, B: {newest[0].study}: {comparison_verdict(comparison)}", err=True
+            )
+            return NOT_COMPARABLE
+    rows = [scaling.FINDING.of(measure(records)) for records in (newest, *earlier)]
+    cells = beside_earlier(rows[0], rows[1:])
+    if as_json:
+        click.echo(
+            json.dumps(
+                {"schema": 1, "study": newest[0].study, "rows": [EARLIER.data(cell) for cell in cells]}
+            )
+        )
+    elif cells:
+        console = Console(highlight=False)
+        for part in render_table(EARLIER.of(cells)):
+            console.print(part)
+    else:
+        click.echo(f"{newest[0].study} has no training in common with the others", err=True)
+    return 0 if cells else INSUFFICIENT_DATA
 
 
 def folder_of(name: str, results: Path) -> Path | None:

@@ -1,4 +1,4 @@
-"""`dlscale compare` of one study, and of two, as a user types it."""
+"""`dlscale compare` of one study, of two and of several, as a user types it."""
 
 import json
 
@@ -149,6 +149,39 @@ def test_only_the_latest_good_attempts_count(study, compare):
     study("a", [make_record(attempt=2), make_record(attempt=1, evidence="emulated")])
     study("b", [make_record(failure="hung", precision="bf16"), make_record()])
     assert compare("a", "b")[0] == 0
+
+
+def test_of_several_the_newest_is_beside_the_earlier_ones_and_their_range(study, compare):
+    for day, rate in enumerate((97.0, 100.0, 103.0, 80.0)):
+        rates = {"none": 100.0, "ring": rate}
+        study(
+            f"day-{day}",
+            [
+                make_record(
+                    backend=backend,
+                    samples_per_second=rates[backend],
+                    block=block,
+                    study=f"day-{day}",
+                    started_at=f"2026-11-2{day}T12:0{block}:00+00:00",
+                )
+                for backend in rates
+                for block in range(6)
+            ],
+        )
+    names = ["day-3", "day-0", "day-1", "day-2"]
+    status, said, _ = compare(*names)
+    assert status == 0
+    assert said.count("outside") == 1 + 1, "the ring, and the legend"
+    study_json = json.loads(compare(*names, "--json")[1])
+    assert study_json["study"] == "day-3"
+    none, ring = sorted(study_json["rows"], key=lambda row: row["backend"])
+    assert (none["outside"], ring["outside"]) == (False, True)
+    assert ring["change"] == pytest.approx(-0.2)
+    assert (ring["earlier_low"], ring["earlier_high"], ring["num_earlier"]) == pytest.approx((97, 103, 3))
+    study("other", [make_record(precision="bf16", study="other")])
+    status, _, told = compare("other", *names)
+    assert status == 3
+    assert "A: other, B: day-3: not comparable" in told
 
 
 def test_mistakes_are_one_line(study, compare, results):
