@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 
 from dlscale.analysis.declare import Column, TableOf, Value, shown_number
@@ -38,8 +39,9 @@ def beside_earlier(
 ) -> list[BesideEarlier]:
     """A row for each training of the newest study that an earlier one has too."""
     known: dict[str, list[float]] = {}
-    for row in (row for rows in earlier for row in rows if row.throughput):
-        known.setdefault(row.cell.id, []).append(row.throughput.center)
+    for row in chain.from_iterable(earlier):
+        if row.throughput:
+            known.setdefault(row.cell.id, []).append(row.throughput.center)
     return [
         BesideEarlier(row=row, rate=row.throughput, earlier=tuple(known[row.cell.id]))
         for row in newest
