@@ -18,7 +18,6 @@ from dlscale.benchmarks.records.windows import Window
 CONFIGURATION = Configuration(
     study_digest="1a2b3c4d",
     system_digest="5e6f",
-    skip_bad=False,
     budget_seconds=240,
     rules={"min_windows": 10, "min_window_seconds": 0.15},
     fabric={"bandwidth": 1.25e9},

@@ -55,7 +55,7 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
         **attributes(target, "metric threshold learning_rate"),
         "learning_rate_scaling": target.scaling,
         **_rules(target),
-        **attributes(target, "evaluate_every evaluate_seconds"),
+        **attributes(target, "evaluate_every"),
         "evidence": row.evidence,
         "num_trainings": len(row.trainings),
         **attributes(row, "num_reached closest evaluating_share saving_share num_resumed lost_seconds"),

@@ -206,8 +206,7 @@ def training_goal(rows: Sequence[TimeToSolution]) -> str:
     """What the trainings of a family have in common: its constants, the target, and the rules of the learning rate."""
     target = rows[0].target
     rules = "".join(f"; {text}" for text in [rules_text(target)] if text)
-    alone = ", evaluated on the first rank alone" if target.evaluate_on == "first" else ""
-    return f"{rows[0].family.constants}; to {goal_text(target)} on held-out samples{alone}{rules}"
+    return f"{rows[0].family.constants}; to {goal_text(target)} on held-out samples{rules}"
 
 
 def metric_name(target: Target) -> str:
@@ -245,18 +244,18 @@ def _of_cell(launches: CellLaunches, cells: Sequence[CellLaunches], *, base: Bas
     if not trainings or target is None:
         return None
     reference = _base_of(launches, cells, base=base)
-    ratios, synchronous, by_seconds = Ratios(), Ratios(), bool(target.evaluate_seconds)
+    ratios, synchronous = Ratios(), Ratios()
     if reference and reference.cell != launches.cell:
-        ratios = _ratios(trainings, trainings_of(reference), by_seconds=by_seconds)
+        ratios = _ratios(trainings, trainings_of(reference))
     if other := _synchronous_of(launches, cells):
-        synchronous = _ratios(trainings, trainings_of(other), by_seconds=by_seconds)
+        synchronous = _ratios(trainings, trainings_of(other))
     versus, joint = Ratios(), None
     compared = _compared_with(launches, cells)
     plain = _plainest(compared)
     if plain and plain.cell != launches.cell:
-        versus = _ratios(trainings, trainings_of(plain), by_seconds=by_seconds)
+        versus = _ratios(trainings, trainings_of(plain))
         level = 1 - (1 - LEVEL) / (len(compared) - 1)
-        joint = _ratios(trainings, trainings_of(plain), by_seconds=by_seconds, level=level).speed_up
+        joint = _ratios(trainings, trainings_of(plain), level=level).speed_up
     timed = [training for training in trainings if training.seconds is not None]
     whole = [Run(training.seconds or 0.0, training.reached) for training in timed]
     return TimeToSolution(
@@ -355,14 +354,8 @@ def _rate(cell: Cell) -> float | None:
     return cell.target.learning_rate if cell.target else None
 
 
-def _ratios(
-    trainings: Sequence[Training], reference: Sequence[Training], *, by_seconds: bool, level: float = LEVEL
-) -> Ratios:
-    """The ratios to a reference; none unless all trainings reached the target: nobody knows what the others take.
-
-    Samples to the target are known to the samples between two evaluations. Where those come `by_seconds`, they are more
-    for who is faster, so that the ratio would be biased against it: there is none.
-    """
+def _ratios(trainings: Sequence[Training], reference: Sequence[Training], *, level: float = LEVEL) -> Ratios:
+    """The ratios to a reference; none unless all trainings reached the target: nobody knows what the others take."""
     if not reference or not all(training.reached for training in (*trainings, *reference)):
         return Ratios()
 
@@ -378,7 +371,7 @@ def _ratios(
         speed_up=ratio("seconds", of_base=True),
         training_speed_up=ratio("training_seconds", of_base=True),
         rate_ratio=ratio("rate", of_base=False),
-        samples_ratio=None if by_seconds else ratio("samples", of_base=False),
+        samples_ratio=ratio("samples", of_base=False),
     )
 
 

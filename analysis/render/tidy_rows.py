@@ -149,7 +149,6 @@ def training(record: Record) -> Columns:
         **attributes(target, "metric threshold learning_rate"),
         "learning_rate_scaling": target.scaling,
         "evaluate_every": target.evaluate_every,
-        "evaluate_seconds": target.evaluate_seconds,
         "end": solution.end,
         "reached": solution.end == "reached",
         "num_training_samples": solution.num_training,

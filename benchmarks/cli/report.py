@@ -100,14 +100,14 @@ def report(
     return status
 
 
-def show_study(store: Store, *, figures: bool = True) -> int:
-    """Print one screen about a study, draw its `figures` and its page, and print where; returns the exit status."""
+def show_study(store: Store) -> int:
+    """Print one screen about a study, draw its figures and its page, and print where; returns the exit status."""
     with uncollected():
         loaded = load(store)
         Console().print(render_screen(loaded.study, loaded.found))
         if loaded.errors:  # figures rest on findings, too
             click.echo("no figures: not all findings could be computed", err=True)
-        elif figures:  # first: where the disk is full, one complaint is enough
+        else:  # first: where the disk is full, one complaint is enough
             from dlscale.benchmarks.cli.figures import draw_figures
 
             draw_figures(loaded, store.figures_folder)

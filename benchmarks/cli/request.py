@@ -46,7 +46,7 @@ from dlscale.models.slept import ByProfile, Slept, read_slept
 
 OUTPUT: JsonDict = {"panel": "Output"}
 LEAST_LAUNCHES = 6  # that carry a 95 % interval of a median (docs/metrics.md)
-NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node", "allocations")
+NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node")
 OF_NODES = ("partition", "ranks_per_node")  # which emulated hosts have, too
 
 
@@ -100,7 +100,6 @@ class Request(Frozen):
     wait_quiet: Duration | None = Field(
         None, description="Maximum wait until no other program uses this machine; then the study starts."
     )
-    figures: bool = Field(True, description="Figures at the end; dlscale figures draws them later.")
     results: Path = Field(
         Path("results"), description="Folder of the studies' records.", json_schema_extra=OUTPUT
     )

@@ -53,7 +53,7 @@ def run_here(campaign: Campaign, request: Request) -> int:
         _run_launches(campaign, launches)
     from dlscale.benchmarks.cli.report import show_study
 
-    status = show_study(campaign.store, figures=request.figures)
+    status = show_study(campaign.store)
     done = campaign.store.finished()
     if campaign.planned - done or status == FAILED_CASES:
         return FAILED_CASES
@@ -123,7 +123,7 @@ def _see_to_other_programs(wait_seconds: float | None, *, gpus: bool) -> None:
 def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
     """Run the launches block by block; at the end of each, up to a limit, those again that other programs disturbed."""
     plan = campaign.plan
-    repeats = 0 if plan.study.rules.has_training_run else math.ceil(plan.study.repeats * len(launches))
+    repeats = 0 if plan.study.rules.checkpoint_every else math.ceil(plan.study.repeats * len(launches))
     several = plan.study.axes
     # Of all cases: a launch whose training is done begins with another one.
     cells = (case.cell for launch in plan.launches for case in launch.cases) if several else ()

@@ -83,17 +83,15 @@ def cut(
     for _, of_tier in groupby(launches, key=lambda launch: launch.cases[0].block // plan.num_launches):
         blocks = [tuple(block) for _, block in groupby(of_tier, key=lambda launch: launch.cases[0].block)]
         sizes = max((launch.cell for block in blocks for launch in block), key=lambda cell: cell.num_nodes)
-        share = -(-len(blocks) // min(plan.study.allocations, len(blocks)))
         units: list[tuple[Launch, ...]] = blocks
         longest = max(_seconds(plan, block, policy) for block in blocks)
         if limit is not None and longest > limit:
             units = [(launch,) for block in blocks for launch in block]
-            share = len(units)
             warnings.append(
                 f"a block on up to {sizes.num_nodes} nodes needs {format_seconds(longest)}, more than the "
                 f"{format_seconds(limit)} of a job: its cases run in several jobs, and across jobs nothing is paired"
             )
-        for members in _filled(plan, units, share, policy, limit):
+        for members in _filled(plan, units, policy, limit):
             index = first_index + len(jobs)
             seconds = _seconds(plan, members, policy)
             if limit is not None and seconds > limit:
@@ -115,11 +113,11 @@ def cut(
 
 
 def _filled(
-    plan: Plan, units: Sequence[tuple[Launch, ...]], share: int, policy: Policy, limit: float | None
+    plan: Plan, units: Sequence[tuple[Launch, ...]], policy: Policy, limit: float | None
 ) -> Iterable[tuple[Launch, ...]]:
-    """The units in order, as many to a job as its time and its share allow."""
+    """The units in order, as many to a job as its time allows."""
     members: list[Launch] = []
-    count, seconds = 0, 0.0
+    seconds = 0.0
     for unit in units:
         needed = _seconds(plan, unit, policy)
         least = _seconds(plan, unit, policy, to_end=False)
@@ -129,11 +127,11 @@ def _filled(
                 f"{format_seconds(least)}; ask for a longer --walltime, or for {_shorter(plan)}"
             )
         more = policy.margin * plan.seconds(unit)
-        if count and (count == share or (limit is not None and seconds + more > limit)):
+        if members and limit is not None and seconds + more > limit:
             yield tuple(members)
-            members, count = [], 0
+            members = []
+        seconds = seconds + more if members else needed
         members += unit
-        count, seconds = count + 1, seconds + more if count else needed
     yield tuple(members)
 
 
@@ -147,7 +145,7 @@ def _seconds(plan: Plan, launches: Sequence[Launch], policy: Policy, *, to_end: 
 
 def _shorter(plan: Plan) -> str:
     """Advice that makes a launch shorter."""
-    if plan.study.rules.train_steps or plan.study.target:
+    if plan.study.target:
         return "checkpoints at shorter intervals (rules.checkpoint_every)"
     return "fewer windows (--budget)"
 

@@ -162,7 +162,7 @@ class Campaign:
     def _checkpoints(self) -> str | None:
         """The folder of the trainings' states, where the study has trainings longer than their windows."""
         return (
-            str(self.store.checkpoints_folder.absolute()) if self.plan.study.rules.has_training_run else None
+            str(self.store.checkpoints_folder.absolute()) if self.plan.study.rules.checkpoint_every else None
         )
 
     def _seed(self, launch: Launch) -> int:

@@ -19,7 +19,6 @@ def configuration(study: Study, system: System) -> Configuration:
     return Configuration(
         study_digest=definition_digest(study),
         system_digest=definition_digest(system),
-        skip_bad=study.skip_bad,
         budget_seconds=study.budget,
         rules=study.rules.model_dump(),
         fabric=stated_fabric(system),

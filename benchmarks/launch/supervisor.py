@@ -42,6 +42,7 @@ from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.record import Failure, Record
 from dlscale.benchmarks.records.spool import SPEC_FILE, RankError, RankSpool, read_spools
 from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.study.rules import STALL_SECONDS
 
 
 class Watchdog:
@@ -285,7 +286,6 @@ def now() -> str:
 
 def _watch(process: subprocess.Popen[bytes], prepared: PreparedLaunch) -> Failure | None:
     """Wait for the launch; None if it ended well or by a failed gate, which is in its spools."""
-    stall = prepared.spec.rules.stall_seconds
     limit: float | None = None  # of the present silence, once it is long
     watchdog, settled = Watchdog(), Watchdog()
     cell = prepared.spec.cases[0].cell
@@ -301,8 +301,8 @@ def _watch(process: subprocess.Popen[bytes], prepared: PreparedLaunch) -> Failur
             if silence < causes.SHORTEST_STALL:
                 limit = None
             elif limit is None:  # once in a silence
-                limit = min(stall, causes.learnt_stall(read_spools(prepared.spool, cell.num_ranks)))
-            if silence > (stall if limit is None else limit):
+                limit = min(STALL_SECONDS, causes.learnt_stall(read_spools(prepared.spool, cell.num_ranks)))
+            if silence > (STALL_SECONDS if limit is None else limit):
                 return causes.failure_of_a_stall(
                     read_spools(prepared.spool, cell.num_processes),
                     round(silence),

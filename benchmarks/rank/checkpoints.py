@@ -68,9 +68,6 @@ class TrainingRun:
         num_steps: int = self._saved + self._rules.checkpoint_every - self._step
         return num_steps
 
-    def num_left(self) -> int:
-        return max(0, self._rules.train_steps - self._step)
-
     @property
     def _is_first(self) -> bool:
         return bool(self._world.Get_rank() == 0)

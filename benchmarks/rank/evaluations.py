@@ -1,8 +1,7 @@
 """Evaluations of a training to a target: the quality of its networks on held-out samples, and the time that this takes.
 
-All ranks evaluate, each its own pieces of the samples, or the first alone while the others wait (`Target.evaluate_on`),
-on a replica that is given what the trainer has learnt. The time is that of the slowest rank, behind a barrier of its
-own.
+All ranks evaluate, each its own pieces of the samples, on a replica that is given what the trainer has learnt. The time
+is that of the slowest rank, behind a barrier of its own.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ class Evaluator:
         facts = facts or cell.facts
         self._held_out = HeldOut(facts.data(), facts.quality(), preset=cell.preset_facts, source=source)
         self.replica, self._world = replica, world
-        rank, alone = world.Get_rank(), cell.target is not None and cell.target.evaluate_on == "first"
-        # Of whole samples, whoever shares them; None: another rank evaluates all.
-        self._part = None if alone and rank > 0 else Shard(index=rank, count=1 if alone else world.Get_size())
+        self._part = Shard(
+            index=world.Get_rank(), count=world.Get_size()
+        )  # of whole samples, whoever shares them
         self.evaluated: EvaluatedPieces | None = None  # this rank's part of the last evaluation
         self._by_state = not cell.num_servers
         self._own_weights = cell.algorithm != SYNC  # ranks' states have weights of their own
@@ -79,7 +78,7 @@ class Evaluator:
     def metrics(self, trainer: Trainer) -> dict[str, float]:
         """Every metric of the workload that can be computed, the same on all ranks."""
         self.load(trainer)
-        pieces = list(self._held_out.measure(self.replica.predict, self._part)) if self._part else []
+        pieces = list(self._held_out.measure(self.replica.predict, self._part))
         self.evaluated = EvaluatedPieces(indices=self._held_out.indices, pieces=pieces)
         gathered = self._world.gather(pieces)
         found: dict[str, float] | None = None

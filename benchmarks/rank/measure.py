@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol
 
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.spool import Event, MeasuredWindow
-from dlscale.benchmarks.study.rules import Rules
+from dlscale.benchmarks.study.rules import MOST_WINDOWS, Rules
 from dlscale.collectives.control import Communicator
 from dlscale.collectives.job import rest
 from dlscale.models.frameworks import gpu_module
@@ -141,13 +141,10 @@ class BarrierControl(Protocol):
 
 
 class TrainingProgress(Protocol):
-    """A training that a launch measures a part of, where it is longer than that or is to be saved. Collective."""
+    """A training that is saved while a launch measures it. Collective."""
 
     def passed(self, num_steps: int) -> None:
         """So many steps have been taken since the last call; outside of any interval."""
-
-    def num_left(self) -> int:
-        """Steps that are to come whatever is measured; not collective."""
 
 
 class Audit(Protocol):
@@ -273,11 +270,10 @@ def measure(
     Where the time is `budgeted` there are as many as end before `deadline` on this rank's monotonic clock. Windows have
     a fixed number of steps, or, of the trainer `counting`, whose ranks do not step together, the time that so many
     would take. All ranks run the same windows, because every decision is taken on the maximum over ranks. At least the
-    rules' minimum is measured, however late it is, and a training with `progress` to its end: in at most
-    `max_windows`, unless those would be so long that the launch looked like a hang. An `audit` looks at the trainer
-    between windows. Where ranks exchange once in `round_steps`, each window has whole rounds, so that all have as many
-    exchanges per step; windows of a trainer that `carries` work into the next step have CARRIED_STEPS or more, unless
-    the rules' largest number forbids it. Returns whether the warm-up met the steady-state test.
+    rules' minimum is measured, however late it is. An `audit` looks at the trainer between windows. Where ranks exchange
+    once in `round_steps`, each window has whole rounds, so that all have as many exchanges per step; windows of a
+    trainer that `carries` work into the next step have CARRIED_STEPS or more, unless the rules' largest number forbids
+    it. Returns whether the warm-up met the steady-state test.
     """
     num_warm_up, steady, world_step = _warm_up(
         trainer, control, rules, deadline=deadline, emit=emit, audit=audit
@@ -295,13 +291,9 @@ def measure(
     if budgeted:
         # The time left differs from rank to rank; the least of them decides, as -max(-left).
         left = -control.maximum(time.perf_counter() - deadline)
-        fitting = min(int(left / (steps * world_step)), rules.max_windows) if left > 0 else 0
+        fitting = min(int(left / (steps * world_step)), MOST_WINDOWS) if left > 0 else 0
         room = (rules.max_steps - rules.longest_warm_up) // steps
         wanted = max(num_windows, min(fitting, room))
-    if progress:
-        in_time = int(rules.stall_seconds / 4 / world_step)  # a window is written when it has ended
-        steps = max(steps, min(math.ceil(progress.num_left() / rules.max_windows), in_time))
-        steps = _whole_rounds(steps, round_steps)
     next_window = functools.partial(
         time_window, trainer, control, phase="steady", num_steps=steps, step_timer=step_timer
     )
@@ -311,8 +303,7 @@ def measure(
         )
     if audit:
         audit.begin(wanted)
-    window = 0
-    while window < wanted or (progress and progress.num_left() > 0):
+    for window in range(wanted):
         if audit:
             audit.before(window)
         emit(next_window())
@@ -320,7 +311,6 @@ def measure(
             progress.passed(steps)
         if audit:
             audit.after(window)
-        window += 1
     if audit:
         audit.end()
     return steady
@@ -347,7 +337,7 @@ def _warm_up(
     """
     begin = time.perf_counter()
     world: list[float] = []
-    fewest = min(max(rules.warmup_steps, 2 * STEADY_GROUP), rules.longest_warm_up)
+    fewest = max(rules.warmup_steps, 2 * STEADY_GROUP)
     while True:
         if audit and len(world) + 1 == fewest:
             audit.before_warm()
@@ -359,8 +349,8 @@ def _warm_up(
         if len(world) < fewest:
             continue
         last = statistics.median(world[-STEADY_GROUP:])
-        before = statistics.median(world[-2 * STEADY_GROUP : -STEADY_GROUP] or world)
-        steady = len(world) >= 2 * STEADY_GROUP and abs(last / before - 1) <= STEADY_CHANGE
+        before = statistics.median(world[-2 * STEADY_GROUP : -STEADY_GROUP])
+        steady = abs(last / before - 1) <= STEADY_CHANGE
         late = control.maximum(float(time.perf_counter() > begin + (deadline - begin) / 2)) > 0
         if steady or late or len(world) >= rules.longest_warm_up:
             return len(world), steady, last

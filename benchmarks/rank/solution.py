@@ -27,11 +27,11 @@ from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import Phase
 from dlscale.benchmarks.records.target import End, Ended, Evaluation, Target
+from dlscale.benchmarks.study.rules import STALL_SECONDS
 from dlscale.collectives import Trainer
 from dlscale.collectives.control import Communicator
 from dlscale.models.workload import Replica
 
-INTERVAL_TOLERANCE = 0.05  # of the seconds between two evaluations
 SHORTEST_SECONDS = 1e-7  # of a window, where a clock sees none
 
 
@@ -66,7 +66,7 @@ def train_to_target(case: CaseRun) -> list[Gate]:
             set_up_seconds=set_up_seconds,
             saving=saving,
             audit=audit,
-            longest_window=context.rules.stall_seconds / 4,
+            longest_window=STALL_SECONDS / 4,
         ).run()
         case.write_observed()
         results: list[Gate] = []
@@ -190,7 +190,6 @@ class TargetTraining:
     _training: float = 0.0
     _step_seconds: float = 0.0  # of the last window
     _evaluating: float = 0.0  # seconds of evaluations, over all launches
-    _due: float = math.inf  # seconds of training at the next evaluation
     _evaluations: list[Evaluation] = field(default_factory=list)
 
     def run(self) -> End:
@@ -201,7 +200,6 @@ class TargetTraining:
         set_up = self.control.maximum(self.set_up_seconds)
         if self.saving and self.saving.step:
             self._resume(self.saving)
-        self._set_due()
         end = self._train(1, phase="warmup")
         while end is None:
             end = self._train(self._num_to_stop(), phase="steady")
@@ -238,28 +236,17 @@ class TargetTraining:
             evaluations=self._evaluations,
         ).model_dump_json()
 
-    def _set_due(self) -> None:
-        """When the next evaluation is due, if seconds say so: at the next multiple of the interval."""
-        if interval := self.target.evaluate_seconds:
-            passed = math.floor((self._training + INTERVAL_TOLERANCE * interval) / interval)
-            self._due = interval * (1 + passed)
-
     def _seconds_left(self) -> float:
         return self.target.max_seconds - self._training - self._evaluating
 
     def _num_to_stop(self) -> int:
         """Steps to the next evaluation, or to what comes earlier: a state to save, the end of the time, a long window.
 
-        All ranks take the same steps: seconds are the slowest rank's, which all of them know. By seconds an evaluation
-        comes at the step that is nearest by the last window's pace; where that told little, as the first step's does,
-        the rest is trained in another window.
+        All ranks take the same steps: seconds are the slowest rank's, which all of them know.
         """
-        if self.target.evaluate_every:
-            to_evaluation = self.target.evaluate_every - self._step % self.target.evaluate_every
-        else:
-            to_evaluation = round((self._due - self._training) / self._step_seconds)
         seconds = min(self._seconds_left(), self.longest_window)
-        num_steps = min(to_evaluation, seconds / self._step_seconds)
+        every = self.target.evaluate_every
+        num_steps = min(every - self._step % every, seconds / self._step_seconds)
         if self.saving:
             num_steps = min(num_steps, self.saving.num_to_save())
         if self.audit:
@@ -267,14 +254,8 @@ class TargetTraining:
         return max(1, math.ceil(num_steps))
 
     def _is_due(self) -> bool:
-        """Whether an evaluation is due: by steps, by seconds, or because the time is over."""
-        if self._seconds_left() <= 0:
-            return True
-        if every := self.target.evaluate_every:
-            return self._step % every == 0
-        tolerance = INTERVAL_TOLERANCE * (self.target.evaluate_seconds or math.inf)
-        # The first step, which is slow, tells little of when that will be.
-        return self._step > 1 and self._due - self._training <= max(tolerance, self._step_seconds / 2)
+        """Whether an evaluation is due, or the time is over."""
+        return self._step % self.target.evaluate_every == 0 or self._seconds_left() <= 0
 
     def _train(self, num_steps: int, *, phase: Literal["warmup", "steady"]) -> End | None:
         """A window, and what is due after it; returns how the training ends there, None if it goes on."""
@@ -319,7 +300,6 @@ class TargetTraining:
                 metrics=metrics,
             )
         )
-        self._set_due()
         if self.target.metric not in metrics:
             return "diverged"
         measure = self.cell.facts.quality().METRICS[self.target.metric]

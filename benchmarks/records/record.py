@@ -37,7 +37,6 @@ class Configuration(Frozen):
 
     study_digest: Text  # of the resolved study
     system_digest: Text  # of the resolved system file
-    skip_bad: bool
     budget_seconds: PositiveFloat | None  # None: the shortest windows that the rules allow
     rules: dict[Text, Setting]  # durations of warm-up and measurement
     fabric: dict[Text, Setting]  # from the system file, in base units; empty if not given

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Text
 from dlscale.models.optimizers import OptimizerRule, RateSchedule
 
 LearningRateScaling = Literal["none", "linear", "sqrt"]
-EvaluatingRanks = Literal["all", "first"]
 
 
 class Target(Frozen):
@@ -25,9 +24,7 @@ class Target(Frozen):
     metric: Text  # of the workload's `quality.METRICS`
     threshold: float = Field(allow_inf_nan=False)
     held_out: float = Field(gt=0, lt=1)  # share of the samples (`models/held_out.py`)
-    evaluate_every: PositiveInt | None = where_given(None)  # steps; None: `evaluate_seconds` say when
-    evaluate_seconds: PositiveFloat | None = where_given(None)  # of training, by the slowest rank's clock
-    evaluate_on: EvaluatingRanks = where_given("all")  # "first": the others wait meanwhile
+    evaluate_every: PositiveInt  # steps
     max_seconds: PositiveFloat  # training and evaluating; then the training ends short of the target
     # Likewise, over all ranks; None: as many as the seconds allow.
     max_samples: PositiveInt | None = where_given(None)
@@ -39,12 +36,6 @@ class Target(Frozen):
     def rate(self, samples: int) -> float:
         """The learning rate of the step that begins after so many samples over all ranks."""
         return self.schedule.rate(self.learning_rate, samples) if self.schedule else self.learning_rate
-
-    @model_validator(mode="after")
-    def _check_interval(self) -> Target:
-        if (self.evaluate_every is None) == (self.evaluate_seconds is None):
-            raise ValueError("either evaluate_every or evaluate_seconds says when evaluations come")
-        return self
 
 
 class Evaluation(Frozen):

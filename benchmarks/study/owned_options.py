@@ -15,11 +15,11 @@ from dlscale.collectives.algorithms.registry import SYNC, read_algorithm
 
 def check_owned_options(study: Study) -> None:
     """Raises UsageError unless every backend has the options that the study gives it."""
-    for backend in study.backends if study.rules.has_training_run else ():
+    for backend in study.backends if study.rules.checkpoint_every else ():
         if capabilities(backend).servers:
             raise UsageError(
-                f"rules.train_steps and rules.checkpoint_every do not work with backend {backend}, whose servers hold "
-                f"part of the training's state; drop {backend} or these options"
+                f"rules.checkpoint_every does not work with backend {backend}, whose servers hold "
+                f"part of the training's state; drop {backend} or the option"
             )
     for backend in study.backend_options:
         one_of("backend", backend, BACKENDS)

@@ -109,8 +109,7 @@ class Plan:
     def _case_seconds(self, cell: Cell, *, to_end: bool = True) -> float:
         """Wall time for one case: its share of the budget, or the minimum measuring time if that is more.
 
-        A training of fixed length or to a target takes all of its steps or, unless `to_end`, those to its first
-        checkpoint.
+        A training to a target takes all of its steps or, unless `to_end`, those to its first checkpoint.
         """
         rules, step = self.study.rules, self._step_seconds(cell)
         if self.study.target and cell.target:
@@ -126,10 +125,6 @@ class Plan:
             return self._short_seconds(cell)
         round_of = round_steps(cell.algorithm, cell.algorithm_options)
         num_steps = max(rules.min_windows * round_of, rules.min_steps)
-        if rules.train_steps and cell.control == "train":
-            if to_end or not rules.checkpoint_every:
-                return rules.train_steps * step
-            return min(rules.train_steps, rules.longest_warm_up + rules.checkpoint_every) * step
         if cell.control == "profile":  # half of the steps are stamped
             num_steps = max(num_steps, 2 * MIN_PROFILED_STEPS)
         windows = max(rules.min_windows * rules.min_window_seconds, num_steps * step)

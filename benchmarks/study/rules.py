@@ -1,24 +1,19 @@
-"""A study's [rules]."""
+"""A study's [rules], and those that are the same in every study."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import (
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from dlscale.base.definitions import Frozen
 
 Steps = Annotated[NonNegativeInt, Field(le=10**12)]
 PositiveSteps = Annotated[PositiveInt, Field(le=10**12)]
 
-
+MOST_WARM_UP = 40  # steps, unless the rules ask for more
+MOST_WINDOWS = 200  # of a case
+STALL_SECONDS = 300.0  # without a heartbeat from any rank, which ends a launch
 SHORT_CONTROL_SECONDS = 0.6  # an estimate of what a short control takes
 MOST_LAUNCHES = 10_000
 NumLaunches = Annotated[PositiveInt, Field(le=MOST_LAUNCHES)]
@@ -28,36 +23,21 @@ class Rules(Frozen):
     """Lengths of warm-up and measurement per case; from the study's [rules]."""
 
     warmup_steps: PositiveSteps = Field(10, description="Minimum steps before the first window.")
-    max_warmup_steps: PositiveSteps = Field(40, description="Maximum steps of the warm-up.")
     min_windows: PositiveSteps = Field(10, description="Minimum windows per case.")
     min_window_seconds: NonNegativeFloat = Field(
         0.15, allow_inf_nan=False, description="Minimum length of a window."
     )
     min_steps: PositiveSteps = Field(20, description="Minimum steps per case, over all windows.")
     max_steps: PositiveSteps = Field(5000, description="Maximum steps per case, warm-up included.")
-    max_windows: PositiveSteps = Field(200, description="Maximum windows per case.")
-    train_steps: Steps = Field(
-        0,
-        description="Steps of each training, over as many launches as needed, regardless of the budget and max_steps; "
-        "0: as many as the windows need.",
-    )
     checkpoint_every: Steps = Field(
         0,
         description="Steps between checkpoints of a training, which are saved at the next end of a window; 0: never.",
     )
-    stall_seconds: PositiveFloat = Field(
-        300.0, allow_inf_nan=False, description="Time without a heartbeat from any rank that ends a launch."
-    )
-
-    @property
-    def has_training_run(self) -> bool:
-        """Whether trainings have a fixed length or checkpoints."""
-        return bool(self.train_steps or self.checkpoint_every)
 
     @property
     def longest_warm_up(self) -> int:
         """Maximum steps of a warm-up, steady or not."""
-        return max(self.warmup_steps, self.max_warmup_steps)
+        return max(self.warmup_steps, MOST_WARM_UP)
 
     @model_validator(mode="after")
     def _warm_up_leaves_enough(self) -> Rules:

@@ -42,7 +42,7 @@ from dlscale.benchmarks.study.axes import (
 from dlscale.benchmarks.study.rules import MOST_LAUNCHES, NumLaunches, Rules
 from dlscale.benchmarks.study.servers import check_servers
 from dlscale.benchmarks.study.sharding import carried_settings
-from dlscale.benchmarks.study.target import INTERVALS, TargetRules
+from dlscale.benchmarks.study.target import TargetRules
 from dlscale.benchmarks.systems.system import GPU_BACKEND, System
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
@@ -171,9 +171,6 @@ class Study(Frozen):
     partition: Text | None = Field(
         None, description="Partition; default: the system's.", json_schema_extra=WHERE
     )
-    allocations: NumLaunches = Field(
-        1, description="Minimum number of jobs to spread the launches of a cell over."
-    )
     launches: NumLaunches | None = Field(
         None,
         description="Launches per cell; default: as many as the comparisons of backends need.",
@@ -296,8 +293,6 @@ class Study(Frozen):
                 f"optimizer {rule.name} needs a learning rate: the workloads' are those of their own optimizers; "
                 "set target.learning_rate"
             )
-        if self.target and self.rules.train_steps:
-            raise ValueError("trainings of time-to-solution end at their target: leave out rules.train_steps")
         return self
 
     @field_validator("algorithms")
@@ -342,8 +337,6 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
             "run that study"
         )
     values = study.model_dump()
-    if set(INTERVALS) & set(changes.get("target") or {}):  # one of either kind takes the place of the study's
-        values["target"] = {key: value for key, value in values["target"].items() if key not in INTERVALS}
     for field, value in changes.items():
         values[field] = changed_value(values.get(field), value, depth=_DEPTHS.get(field, 0))
     named = {setting for setting, value in stated(changes).items() if value is not None}

@@ -15,7 +15,7 @@ from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.base.quantities import Counts, Duration
 from dlscale.base.strings import Text
-from dlscale.benchmarks.records.target import EvaluatingRanks, LearningRateScaling, Target
+from dlscale.benchmarks.records.target import LearningRateScaling, Target
 from dlscale.models.held_out import held_out_samples
 from dlscale.models.optimizers import (
     Momentum,
@@ -41,9 +41,6 @@ class Goal(Frozen):
     samples: PositiveInt | None = None
 
 
-INTERVALS = ("evaluate_samples", "evaluate_seconds")
-
-
 class TargetRules(Frozen):
     """A study's [target]. A field with a description can be set on the command line (`settings`)."""
 
@@ -51,13 +48,8 @@ class TargetRules(Frozen):
     metric: Text | None = None  # of all workloads, instead of their goals'
     threshold: Threshold | None = None
     held_out: float = Field(gt=0, lt=1, description="Share of the samples that is held out.")
-    # Between two evaluations, one of both: samples, rounded to whole steps, or seconds of training.
-    evaluate_samples: PositiveInt | None = where_given(None, description="Samples between two evaluations.")
-    evaluate_seconds: Duration | None = where_given(
-        None, description="Training time between two evaluations, instead of samples."
-    )
-    evaluate_on: EvaluatingRanks = where_given(
-        "all", description="Ranks that evaluate: all, a part each, or the first while the others wait."
+    evaluate_samples: PositiveInt = Field(
+        description="Samples between two evaluations, rounded to whole steps."
     )
     max_seconds: Duration = Field(description="Time limit per training, its evaluations included.")
     max_samples: PositiveInt | None = where_given(
@@ -107,21 +99,8 @@ class TargetRules(Frozen):
         return check_ascending(value)
 
     @model_validator(mode="after")
-    def _check_interval(self) -> TargetRules:
-        if (self.evaluate_samples is None) == (self.evaluate_seconds is None):
-            raise ValueError(
-                "evaluations come after samples or after seconds: give either evaluate_samples or evaluate_seconds"
-            )
-        if self.evaluate_seconds and self.evaluate_seconds >= self.max_seconds:
-            raise ValueError(
-                f"evaluate_seconds = {self.evaluate_seconds:g}: max_seconds = {self.max_seconds:g} are over before the "
-                "first evaluation; evaluate more often, or allow more"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _check_limits(self) -> TargetRules:
-        if self.max_samples and self.max_samples < (self.evaluate_samples or 0):
+        if self.max_samples and self.max_samples < self.evaluate_samples:
             raise ValueError(
                 f"max_samples = {self.max_samples} ends trainings before their first evaluation, which comes after "
                 f"evaluate_samples = {self.evaluate_samples}; allow more samples, or evaluate earlier"
@@ -158,15 +137,12 @@ def resolved(
             f"(metrics: {', '.join(metrics)})"
         )
     _check(metric, threshold, metrics, workload)
-    every = max(1, round(rules.evaluate_samples / global_batch)) if rules.evaluate_samples else None
     rate = own_rate(rules, workload, preset)
     return Target(
         metric=metric,
         threshold=threshold,
         held_out=rules.held_out,
-        evaluate_every=every,
-        evaluate_seconds=rules.evaluate_seconds,
-        evaluate_on=rules.evaluate_on,
+        evaluate_every=max(1, round(rules.evaluate_samples / global_batch)),
         max_seconds=rules.max_seconds,
         max_samples=rules.max_samples,
         learning_rate=rate * _growth(rules.learning_rate_scaling, global_batch / base_batch),

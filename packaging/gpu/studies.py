@@ -27,7 +27,7 @@ from dlscale.models.frameworks import check_precision, check_tf32, gpu_module
 LEAST_SECONDS = {"no": 40, "yes": 70}  # by `compiled`: for a study's start, a launch, and its page on an H100
 PAGE_SECONDS = 15
 # A rehearsal on cores is no measurement: as few steps as audits and gates need.
-SETTINGS = {"cpu": ("warmup_steps=5", "max_warmup_steps=5", "min_windows=2", "min_steps=10"), "gpu": ()}
+SETTINGS = {"cpu": ("warmup_steps=5", "min_windows=2", "min_steps=10"), "gpu": ()}
 MOST_BYTES = 64 << 20
 KEPT = (".json", ".jsonl", ".csv", ".html", ".toml", ".txt", ".log")
 

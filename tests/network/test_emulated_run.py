@@ -33,7 +33,6 @@ repeats = 0
 controls = []
 [rules]
 warmup_steps = 2
-max_warmup_steps = 2
 min_windows = 2
 min_window_seconds = 0.01
 min_steps = 2

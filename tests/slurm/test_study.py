@@ -30,12 +30,10 @@ preset = "tiny"
 precision = "fp32"
 nodes = [2]
 launches = 2
-allocations = 2
 budget = 1
 repeats = 0
 [rules]
 warmup_steps = 10
-max_warmup_steps = 12
 min_windows = 3
 min_window_seconds = 0.01
 min_steps = 3
@@ -54,10 +52,11 @@ def dlscale(cluster, *words):
     )
 
 
-def run(cluster, *words):
+def run(cluster, *words, system=None):
     study = cluster.folder / "tiny.toml"
     study.write_text(STUDY)
-    return dlscale(cluster, "run", str(study), "--system", str(cluster.system), "--data", "synthetic", *words)
+    system = str(system or cluster.system)
+    return dlscale(cluster, "run", str(study), "--system", system, "--data", "synthetic", *words)
 
 
 @pytest.fixture
@@ -124,7 +123,9 @@ def test_what_costs_too_much_is_not_submitted(cluster):
 
 
 def test_a_study_survives_a_killed_job_a_cancelled_one_and_another_controller(cluster, results):
-    done = run(cluster)
+    chained = cluster.folder / "chained.toml"  # a job for each size
+    chained.write_text(f'{cluster.system.read_text()}\n[policy]\njobs = "chained"\n')
+    done = run(cluster, "--nodes", "1,2", "--launches", "1", system=chained)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "submitted job-000 as job " in done.stdout
     assert "submitted job-001 as job " in done.stdout
@@ -153,7 +154,7 @@ def test_a_study_survives_a_killed_job_a_cancelled_one_and_another_controller(cl
     records = records_of(results)
     trained = [record for record in records if record.case.cell.control == "train"]
     good = [record for record in trained if record.good]
-    assert sorted((r.case.cell.num_nodes, r.case.block) for r in good) == [(2, 0), (2, 1)]
+    assert sorted(r.case.cell.num_nodes for r in good) == [1, 2]
     assert {r.evidence for r in good} == {"emulated"}
     assert {record.failure.kind for record in records if not record.good} <= {"interrupted"}
 
@@ -172,7 +173,7 @@ def test_torchrun_starts_the_ranks_of_a_job(cluster, tmp_path):
     elsewhere = tmp_path / "results"
     done = run(
         *(cluster, "--results", str(elsewhere), "--backends", "gloo", "--nodes", "1", "--launches", "1"),
-        *("--set", "allocations=1", "--set", "launcher=torchrun"),
+        *("--set", "launcher=torchrun"),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     wait_for(lambda: idle(cluster), "the job")
@@ -229,9 +230,7 @@ def test_a_requeued_job_goes_on_with_a_training_to_a_target(cluster, tmp_path):
 def test_a_job_whose_node_died_goes_on_when_the_node_is_back(cluster, tmp_path):
     """Its daemon and its ranks are gone without a word, and the controller gives the node up."""
     elsewhere = tmp_path / "results"
-    done = run(
-        cluster, "--results", str(elsewhere), "--set", "allocations=1", "--launches", "1", "--nodes", "1,2"
-    )
+    done = run(cluster, "--results", str(elsewhere), "--launches", "1", "--nodes", "1,2")
     assert done.returncode == 0, done.stdout + done.stderr
     job = wait_for(lambda: job_number(elsewhere), "the job's number")
     rank = wait_for(lambda: rank_on(cluster, "nid00002"), "a rank on the second node")

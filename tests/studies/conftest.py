@@ -34,7 +34,6 @@ repeats = 0
 controls = ["synthetic", "loader"]
 [rules]
 warmup_steps = 10
-max_warmup_steps = 12
 min_windows = 3
 min_window_seconds = 0.01
 min_steps = 3
@@ -54,24 +53,23 @@ class Bench:
             path.write_text(STUDY)
         return path
 
-    def command(self, *options: str, study: Path | str | None = None, figures: bool = False) -> list[str]:
-        """A study's command; its figures, which take as long as a launch, are drawn where they are looked at."""
+    def command(self, *options: str, study: Path | str | None = None) -> list[str]:
+        """A study's command."""
         results = str(self.folder / "results")
         words = [DLSCALE, "run", str(study or self.study), "--results", results, *options]
         if isinstance(study, str):  # beside other tests every launch would be repeated as of a busy machine
             words += ["--set", "repeats=0"]
-        return words if figures else [*words, "--set", "figures=no"]
+        return words
 
     def run(
         self,
         *options: str,
         study: Path | str | None = None,
-        figures: bool = False,
         limit: int = 240,
         **environment: str,
     ):
         return subprocess.run(
-            self.command(*options, study=study, figures=figures),
+            self.command(*options, study=study),
             capture_output=True,
             text=True,
             timeout=limit,

@@ -22,7 +22,7 @@ def test_a_study_from_command_to_figures(bench):
     assert all("-m dlscale.benchmarks.rank.worker" in line for line in commands)
     assert not bench.record_files()
 
-    done = bench.run(figures=True)
+    done = bench.run()
     assert done.returncode == 0, done.stdout + done.stderr
     records = bench.records()
     assert all(record.good for record in records)

@@ -14,7 +14,7 @@ QUICK = f"--backends ring --ranks 2 --set base=smallest {LEARN} --launches 2 --t
 
 @pytest.mark.slow
 def test_trainings_reach_their_target_and_the_screen_says_when(bench):
-    done = bench.run(*QUICK, study="time-to-solution", figures=True)
+    done = bench.run(*QUICK, study="time-to-solution")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ring on 2 ranks reaches AUC 0.75 in a median of" in " ".join(done.stdout.split())
     records = bench.records()
@@ -60,11 +60,11 @@ def test_ranks_that_train_in_rounds_reach_the_target_with_what_they_learnt_toget
 
 @pytest.mark.slow
 def test_a_target_out_of_reach_and_a_training_that_diverges_are_results(bench):
-    """A learning rate of 1e30 makes the loss no number; 1e-9 changes nothing. The latter evaluates by seconds."""
-    for rate, interval in (("1e30", "evaluate_samples=160"), ("1e-9", "evaluate_seconds=0.3s")):
+    """A learning rate of 1e30 makes the loss no number; 1e-9 changes nothing."""
+    for rate in ("1e30", "1e-9"):
         words = (
             "--backends none --ranks 1 --launches 1 --target auc=1.0 --set target.max_seconds=1s "
-            f"--set target.{interval} --set target.learning_rate={rate}"
+            f"--set target.evaluate_samples=160 --set target.learning_rate={rate}"
         )
         done = bench.run(*words.split(), study="time-to-solution")
         assert done.returncode == 4, done.stdout + done.stderr
@@ -72,9 +72,6 @@ def test_a_target_out_of_reach_and_a_training_that_diverges_are_results(bench):
     ends = {record.solution.end: record for record in bench.records()}
     assert ends.keys() == {"budget", "diverged"}
     assert all(record.good for record in ends.values())
-    target = ends["budget"].case.cell.target
-    assert (target.evaluate_every, target.evaluate_seconds) == (None, 0.3)
-    assert ends["budget"].solution.evaluations[0].training_seconds > 0.1
 
 
 def _losses(records, block):

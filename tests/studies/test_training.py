@@ -45,19 +45,17 @@ def killed_after_a_checkpoint(bench, *options):
 @pytest.mark.nightly
 @pytest.mark.requires("tensorflow")
 def test_a_training_has_all_its_steps_and_says_what_saving_it_cost(bench):
-    done = bench.run(*LONG, "--frameworks", "tensorflow", "--set", "rules.train_steps=300")
+    done = bench.run(*LONG, "--frameworks", "tensorflow", "--set", "rules.min_steps=300")
     assert done.returncode in (0, 4), done.stdout + done.stderr
     (record,) = bench.records()
     assert record.good
     assert record.resumed is None
-    assert num_steps(record) >= 299, (
-        "one more was taken, and looked at, between the warm-up and the first window"
-    )
+    assert num_steps(record) >= 300
     check_checkpoints(bench, record, since=0)
 
 
 def test_a_killed_training_goes_on_at_its_last_checkpoint(bench):
-    path = killed_after_a_checkpoint(bench, "--set", "rules.train_steps=1000")
+    path = killed_after_a_checkpoint(bench, "--set", "rules.min_steps=1000")
     step = int(path.stem.removeprefix("step-"))
     done = bench.ask("resume")
     assert done.returncode in (0, 4), done.stdout + done.stderr
@@ -66,14 +64,13 @@ def test_a_killed_training_goes_on_at_its_last_checkpoint(bench):
     assert first.checkpoints[0].step >= 40
     assert second.good
     assert second.resumed.step >= step
-    assert 1000 <= second.resumed.step + num_steps(second) < 1400
     assert first.checkpoints[-1].step == second.resumed.step
     check_checkpoints(bench, second, since=second.resumed.step)
 
 
 @pytest.mark.nightly
 def test_a_damaged_checkpoint_is_one_line_and_not_passed_over(bench):
-    path = killed_after_a_checkpoint(bench, "--set", "rules.train_steps=100000")
+    path = killed_after_a_checkpoint(bench, "--set", "rules.min_steps=4000")
     path = saved(bench)[0]
     path.write_bytes(path.read_bytes()[:1000])
     done = bench.ask("resume")

@@ -62,7 +62,7 @@ def test_workloads_reach_a_tiny_target(bench, framework, names):
     of_images = [name for name in names if name in ("resnet50", "inception_v3")]
     data = ",".join(f"{name}={images}" for name in of_images)
     options = ("--frameworks", framework, "--workloads", ",".join(names), "--data", data)
-    done = bench.run(*options, study=study, limit=540, figures=True)
+    done = bench.run(*options, study=study, limit=540)
     assert done.returncode == 0, done.stdout + done.stderr
     records = bench.records()
     assert all(record.good for record in records), [record.failure for record in records]

@@ -49,7 +49,6 @@ repeats = 0
 {options}
 [rules]
 warmup_steps = {warm_up}
-max_warmup_steps = {warm_up}
 min_windows = {windows}
 min_steps = {windows}
 min_window_seconds = 0.01
@@ -187,7 +186,7 @@ def run(command: list[str], log: Path, *, count, progress: Progress, task) -> No
 def study_words(part: Part, study: Path, results: Path, links: list[str]) -> list[str]:
     """The words behind `dlscale` that run a part, whose study is in a file."""
     words = ["run", str(study), "--system", SYSTEM, "--results", str(results), *links]
-    words += ["--set", f"compute=sleep:{part.sleep}", "--set", "figures=no", *part.options]
+    words += ["--set", f"compute=sleep:{part.sleep}", *part.options]
     return words + (["--data", "synthetic"] if part.options else [])
 
 

@@ -223,8 +223,7 @@ def validated(study: Measured) -> Rows:
     base = {training.block: _seconds(training) for training in one}
     for launches, trainings, place in cells:
         cell = launches.cell
-        alone = cell.target is not None and cell.target.evaluate_on == "first"
-        name = f"validation on {'one worker' if alone else 'all workers'}"
+        name = "validation on all workers"
         place |= {"x": cell.num_ranks, "x_unit": "processes"}
         own = {training.block: _seconds(training) for training in trainings}
         values = [base[block] / seconds for block, seconds in own.items() if block in base]
@@ -255,8 +254,7 @@ def _run(name: str, more: str = "") -> str:
     return f"dlscale run results/reference/series/{name}.toml --results build/series{more}"
 
 
-LEAN = " --set figures=no"
-DIGITS_FILE = f"{LEAN} --data build/digits.bin"
+DIGITS_FILE = " --data build/digits.bin"
 HOSTS = " --system emulated-4 --nodes 2 --set emulation=link_rate=1600Mb/s --set compute=sleep:50ms,100ms"
 SERIES = {
     "overlap": Series(
@@ -281,8 +279,8 @@ SERIES = {
         rows=losses,
     ),
     "validation": Series(
-        title="Validation on one worker and on all",
-        commands=(_run("validation", LEAN), _run("validation", f"{LEAN} --set target.evaluate_on=first")),
+        title="Validation on all workers",
+        commands=(_run("validation"),),
         rows=validated,
     ),
 }

@@ -111,7 +111,7 @@ def command(kind: Kind, num_workers: int, results: Path) -> list[str]:
         "--results",
         str(results),
     ]
-    words += ["--data", "synthetic", "--set", "base=smallest", "--set", "figures=no", "--set", "repeats=0"]
+    words += ["--data", "synthetic", "--set", "base=smallest", "--set", "repeats=0"]
     words += ["--batch", "2", "--set", "rules.min_windows=10", "--set", "rules.min_window_seconds=0.25"]
     words += ["--set", "rules.max_steps=100000", "--set", "servers=1"]
     for option in kind.options:

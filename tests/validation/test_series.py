@@ -28,18 +28,16 @@ def test_the_error_is_that_of_the_evaluation_nearest_to_the_limit_of_samples():
 
 
 def test_a_speed_up_with_validation_is_of_both_times_together():
-    def training(block, *, num_ranks, seconds, evaluating, **on):
-        record = make_record(backend="mpi_ps", num_ranks=num_ranks, block=block, target=TARGET | on)
+    def training(block, *, num_ranks, seconds, evaluating):
+        record = make_record(backend="mpi_ps", num_ranks=num_ranks, block=block, target=TARGET)
         noise = 1 + block / 10  # of a block
         last = {"step": 10, "seconds": seconds * noise, "evaluating": evaluating * noise, "auc": 0.9}
         return solved(record, last)
 
     records = [training(block, num_ranks=1, seconds=8.0, evaluating=4.0) for block in range(3)]
-    records += [
-        training(block, num_ranks=2, seconds=4.0, evaluating=4.0, evaluate_on="first") for block in range(3)
-    ]
+    records += [training(block, num_ranks=2, seconds=4.0, evaluating=4.0) for block in range(3)]
     rows = {(row["x"], row["quantity"], row["panel"]): row for row in validated(measure(records))}
     found = rows[2, "speed_up", "LSTM, time with validation"]
-    assert found["series"] == "validation on one worker"
+    assert found["series"] == "validation on all workers"
     assert (found["low"], found["y"], found["high"]) == (pytest.approx(1.5),) * 3
     assert rows[2, "time_to_solution", "validation"]["y"] == pytest.approx(4.4)

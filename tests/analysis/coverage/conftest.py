@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dlscale.benchmarks.study.rules import Rules
+from dlscale.benchmarks.study.rules import MOST_WINDOWS, Rules
 
 Values = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ def planned_windows(step_seconds: Values, left: Values, rules: Rules = RULES) ->
     steps = np.maximum(1, np.ceil(rules.min_window_seconds / step_seconds))
     least = np.maximum(rules.min_windows, np.ceil(rules.min_steps / steps))
     steps = np.minimum(steps, np.maximum(1, most // least))
-    fitting = np.minimum(np.floor(np.maximum(left, 0) / (steps * step_seconds)), rules.max_windows)
+    fitting = np.minimum(np.floor(np.maximum(left, 0) / (steps * step_seconds)), MOST_WINDOWS)
     return np.maximum(least, np.minimum(fitting, most // steps))
 
 

@@ -169,22 +169,6 @@ def test_one_training_that_missed_leaves_no_ratio_and_counts_as_the_longest(miss
     assert ring.expected.center > ring.seconds.center
 
 
-def test_evaluations_by_seconds_give_no_ratio_of_samples():
-    """More samples lie between two evaluations of who is faster: the ratio would be biased."""
-    by_seconds = {name: value for name, value in TARGET.items() if name != "evaluate_every"}
-    own = {"steps": 40, "step_seconds": 0.5, "target": by_seconds | {"evaluate_seconds": 5.0}}
-    records = [
-        training(block=block, backend=backend, num_ranks=num_ranks, **own)
-        for block in range(6)
-        for num_ranks, backend in ((1, "none"), (2, "ring"))
-    ]
-    ring = rows(records)["ring"]
-    assert ring.samples_ratio is None
-    assert (ring.speed_up.center, ring.rate_ratio.center) == (pytest.approx(1), pytest.approx(2))
-    (row, _) = data_of(measure(records))["time_to_solution"]
-    assert (row["evaluate_every"], row["evaluate_seconds"], row["samples"]) == (None, 5.0, 640)
-
-
 def test_where_most_missed_it_says_how_close_they_came():
     missed = {block: {"end": "budget", "auc": 0.8 + block / 100} for block in range(6)}
     ring = rows(study(missed))["ring"]

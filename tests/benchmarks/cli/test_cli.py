@@ -79,7 +79,7 @@ def told(mistake, tmp_path):
         ("run weak-scaling --launches 100000000", ["launches", "10000"]),
         ("run weak-scaling --seed 4294967296", ["seed", "4294967295"]),
         (f"run weak-scaling --budget {'9' * 400}", ["longer than any duration"]),
-        (f"run weak-scaling --set rules.train_steps={'9' * 400}", ["train_steps", "1000000000000"]),
+        (f"run weak-scaling --set rules.max_steps={'9' * 400}", ["max_steps", "1000000000000"]),
         (f"run weak-scaling --data {'x' * 5000}", ["xxx ...: file name too long"]),
         (f"report --results {'x' * 5000}", ["xxx ...: file name too long"]),
         ("run weak-scaling --momentum 0.9", ["no option --momentum; write --set target.momentum=VALUE"]),

@@ -49,6 +49,6 @@ def test_disturbed_ones_run_again_within_their_block(order, disturbed, made):
     assert order(LAUNCHES, disturbed.split()) == made.split()
 
 
-@pytest.mark.parametrize("study", [{"repeats": 0}, {"rules": {"train_steps": 100}}])
+@pytest.mark.parametrize("study", [{"repeats": 0}, {"rules": {"checkpoint_every": 100}}])
 def test_a_study_may_refuse_repeats_and_saved_trainings_do(order, study):
     assert len(order(LAUNCHES, {"a0"}, **study)) == 8

@@ -31,24 +31,3 @@ def test_ranks_in_rounds_are_judged_by_what_they_learnt_together(algorithm, judg
     found = evaluator.metrics(SimpleNamespace(state=own.state, weights=learnt.weights))
     expected = evaluator.metrics(SimpleNamespace(state=own.state, weights=own.weights))
     assert (found != expected) == judges_learnt
-
-
-@pytest.mark.parametrize(("evaluate_on", "shares"), [("all", [1, 1]), ("first", [2, 0])])
-def test_the_first_rank_alone_evaluates_every_piece(evaluate_on, shares):
-    """Of two ranks and two pieces."""
-    source = replace(FACTS.input("tiny"), held_out=0.02)
-    factory = FACTS.factory(
-        framework="torch", preset="tiny", local_batch=8, source=source, execution=Execution()
-    )
-    own = factory(shard=SHARD, seed=7)
-    known = {"facts": FACTS, "preset_facts": FACTS.preset("tiny"), "shard": "none", "algorithm": "sync"}
-    target = SimpleNamespace(evaluate_on=evaluate_on)
-    cell = SimpleNamespace(**known, num_servers=0, num_ranks=2, target=target)
-    found = []
-    for rank in range(2):
-        gathered = {"gather": lambda _: None, "bcast": lambda value: value}
-        world = SimpleNamespace(**gathered, Get_rank=lambda rank=rank: rank, Get_size=lambda: 2)
-        evaluator = Evaluator(cell, source, factory(shard=SHARD, seed=7), world=world)
-        evaluator.metrics(SimpleNamespace(state=own.state))
-        found.append(len(evaluator.evaluated.pieces))
-    assert found == shares

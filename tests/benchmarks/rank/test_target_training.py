@@ -145,44 +145,7 @@ def test_scores_that_are_no_numbers_end_it(monkeypatch):
     assert run(monkeypatch, [0.5, None])[0] == "diverged"
 
 
-BY_SECONDS = {"evaluate_every": None, "evaluate_seconds": 4.0}
-
-
-class Uneven(Trainer):
-    """Steps take what `seconds` say, the last for ever."""
-
-    def __init__(self, aucs, seconds):
-        super().__init__(aucs, [])
-        self._seconds = [*seconds]
-
-    def step(self):
-        self.now += self._seconds.pop(0) if len(self._seconds) > 1 else self._seconds[0]
-
-
-@pytest.mark.parametrize(
-    ("step_seconds", "at_seconds", "windows"),
-    [
-        ([0.5], [4, 8, 12], [1, 7, 8, 8]),
-        ([3.0, 0.01], [4], [1, 1, 99]),  # a slow first step, as TensorFlow's, does not bring it forward
-        ([6.0], [12, 18, 24], [1, 1, 1, 1]),  # an interval shorter than a step
-        # The machine is four times slower for 7 steps: an evaluation that came late moves no later one.
-        ([0.5, *[2.0] * 7, 0.5], [14.5, 16.0, 20.0], [1, 7, 1, 2, 8]),
-    ],
-)
-def test_evaluations_by_seconds_come_at_multiples_of_the_interval(
-    monkeypatch, step_seconds, at_seconds, windows
-):
-    clock = Uneven([*[0.5] * (len(at_seconds) - 1), 0.95], step_seconds)
-    end, evaluations, found = run(monkeypatch, [], clock=clock, **BY_SECONDS)
-    assert end == "reached"
-    assert [evaluation.training_seconds for evaluation in evaluations] == pytest.approx(at_seconds, abs=0.02)
-    assert [window.num_steps for window in found] == windows
-
-
-@pytest.mark.parametrize(
-    "interval", [{"evaluate_every": 100}, {"evaluate_every": None, "evaluate_seconds": 50.0}]
-)
-def test_no_window_is_so_long_that_the_launch_looks_like_a_hang(monkeypatch, interval):
-    _, (evaluation,), windows = run(monkeypatch, [0.95], longest_window=10.0, **interval)
+def test_no_window_is_so_long_that_the_launch_looks_like_a_hang(monkeypatch):
+    _, (evaluation,), windows = run(monkeypatch, [0.95], longest_window=10.0, evaluate_every=100)
     assert evaluation.step == 100
     assert [window.num_steps for window in windows] == [1, 20, 20, 20, 20, 19]

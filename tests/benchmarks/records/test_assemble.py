@@ -122,7 +122,7 @@ def test_emulated_hosts_and_sleep_are_emulated_on_one_node_too(tmp_path, write):
     for rank in range(2):
         write(rank)
     spools = read_spools(tmp_path, 2)
-    asked = {"study_digest": "s", "system_digest": "y", "skip_bad": False, "budget_seconds": 60, "rules": {}}
+    asked = {"study_digest": "s", "system_digest": "y", "budget_seconds": 60, "rules": {}}
     shaped = Configuration(**asked, fabric={"bandwidth": 25e6}, emulation={"queue": 1e6})
     plain = Configuration(**asked, fabric={})
     assert "emulation" not in plain.model_dump()

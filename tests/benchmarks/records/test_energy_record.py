@@ -48,9 +48,7 @@ class Meter:
 def test_counters_are_read_between_windows_and_told_once(tmp_path):
     spool = SpoolWriter(tmp_path, 0)
     meter = Meter(tmp_path / "rank-00000.jsonl")
-    rules = Rules(
-        warmup_steps=3, max_warmup_steps=3, min_windows=4, min_window_seconds=0, min_steps=4, max_steps=40
-    )
+    rules = Rules(warmup_steps=3, min_windows=4, min_window_seconds=0, min_steps=4, max_steps=40)
     context = LaunchContext(
         backend=None,
         control=ALONE,
@@ -100,7 +98,7 @@ def record(tmp_path):
 
 
 def test_counters_that_emulated_hosts_share_are_not_summed(record):
-    asked = {"study_digest": "s", "system_digest": "y", "skip_bad": False, "budget_seconds": 60, "rules": {}}
+    asked = {"study_digest": "s", "system_digest": "y", "budget_seconds": 60, "rules": {}}
     shaped = Configuration(**asked, fabric={}, emulation={"queue": 1e6})
     found = record(
         [READING], [READING], metadata=METADATA.model_copy(update={"configuration": shaped})

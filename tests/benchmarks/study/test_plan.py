@@ -134,22 +134,6 @@ def test_a_budget_without_cases_and_one_that_starting_has_used_up():
     assert a_plan(a_launch()).budget_per_case == pytest.approx(1 - START)
 
 
-def test_a_training_of_fixed_length_takes_all_its_steps():
-    launch = a_launch("train", "synthetic", backend="none")
-    plan = a_plan(launch, rules={"train_steps": 1000})
-    assert plan.seconds([launch]) == pytest.approx(START + AUDITS + 1000 * STEP + 1.35 * 5)
-    assert plan.least_seconds([launch]) == plan.seconds([launch]), "nothing is saved on the way"
-
-
-@pytest.mark.parametrize(("train_steps", "steps"), [(1000, 40 + 100), (120, 120)])
-def test_one_with_checkpoints_must_reach_the_first(train_steps, steps):
-    launch = a_launch()
-    plan = a_plan(launch, rules={"train_steps": train_steps, "checkpoint_every": 100, "max_warmup_steps": 40})
-    assert plan.seconds([launch]) == pytest.approx(START + train_steps * STEP)
-    assert plan.least_seconds([launch]) == pytest.approx(START + steps * STEP)
-    assert plan.least_seconds([launch, launch]) == pytest.approx(2 * (START + steps * STEP))
-
-
 def test_published_speeds_are_those_of_a_node():
     launch = a_launch(preset="paper")
     alone = a_plan(launch, ranks_per_node=None).seconds([launch])

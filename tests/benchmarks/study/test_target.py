@@ -38,14 +38,6 @@ def test_evaluations_come_after_equal_numbers_of_samples():
     assert {target.evaluate_every for target in targets(evaluate_samples=1).values()} == {1}
 
 
-def test_evaluations_come_after_equal_seconds_where_the_user_says_so():
-    found = targets(evaluate_seconds="5s")
-    assert {(target.evaluate_every, target.evaluate_seconds) for target in found.values()} == {(None, 5.0)}
-    assert "evaluate_every" not in found[1].model_dump()
-    assert "evaluate_seconds" not in targets()[1].model_dump(), "cells by samples have the ids that they had"
-    assert "evaluate_seconds" not in load_study("time-to-solution").model_dump()["target"]
-
-
 @pytest.mark.parametrize(("scaling", "growth"), [("none", 1), ("linear", 4), ("sqrt", 2)])
 def test_the_learning_rate_follows_the_batch_as_asked(scaling, growth):
     found = targets(learning_rate=2e-3, learning_rate_scaling=scaling)
