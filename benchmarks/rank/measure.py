@@ -271,9 +271,9 @@ def measure(
     a fixed number of steps, or, of the trainer `counting`, whose ranks do not step together, the time that so many
     would take. All ranks run the same windows, because every decision is taken on the maximum over ranks. At least the
     rules' minimum is measured, however late it is. An `audit` looks at the trainer between windows. Where ranks
-    exchange once in `round_steps`, each window has whole rounds, so that all have as many exchanges per step; windows of
-    a trainer that `carries` work into the next step have CARRIED_STEPS or more, unless the rules' largest number forbids
-    it. Returns whether the warm-up met the steady-state test.
+    exchange once in `round_steps`, each window has whole rounds, so that all have as many exchanges per step. Windows
+    of a trainer that `carries` work into the next step have CARRIED_STEPS or more, unless the rules' largest number
+    forbids it. Returns whether the warm-up met the steady-state test.
     """
     num_warm_up, steady, world_step = _warm_up(
         trainer, control, rules, deadline=deadline, emit=emit, audit=audit
