@@ -39,31 +39,6 @@ def page_of(study: Measured, found: Sequence[Found]) -> Page:
     )
 
 
-def page_of_several(
-    studies: Sequence[Measured],
-    found: Sequence[Found],
-    *,
-    title: str,
-    facts: Iterable[tuple[str, str]],
-    summary: Iterable[str],
-    warnings: Iterable[tuple[str, str]],
-    origin: str,
-) -> Page:
-    """The page of several studies: findings of all of them, in their order."""
-    sections = tuple(sections_of(found))
-    return Page(
-        title=title,
-        facts=tuple(facts),
-        evidence="; ".join(dict.fromkeys(map(evidence_note, studies))),
-        summary=tuple(summary),
-        strips=(),
-        warnings=tuple(warnings),
-        sections=sections,
-        looks=looks(block for section in sections for block in section.blocks),
-        origin=origin,
-    )
-
-
 def sections_of(found: Iterable[Found]) -> Iterator[Section]:
     """A section per finding, with those that are shown under it; none where nothing is to be said."""
     found = list(found)
