@@ -27,7 +27,6 @@ from dlscale.benchmarks.records.windows import Window, WindowArrays, Windows
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.backend import BUCKET_SIZES, GATHER_SIZES
 from dlscale.collectives.capabilities import TABLE
-from dlscale.collectives.compression.links import allreduce_bytes
 from dlscale.collectives.sharding import NONE
 
 
@@ -299,7 +298,8 @@ def _uncompressed_bytes(record: Record) -> float | None:
     if not buckets:
         return None
     gathered = sum(_sizes(record, GATHER_SIZES)) if record.case.cell.shard != NONE else sum(buckets)
-    return allreduce_bytes(sum(buckets) + gathered, num_ranks=record.case.cell.num_ranks) / 2
+    num_ranks = record.case.cell.num_ranks
+    return (num_ranks - 1) / num_ranks * (sum(buckets) + gathered)
 
 
 def _sizes(record: Record, setting: str) -> list[int]:

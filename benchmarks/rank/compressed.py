@@ -19,8 +19,7 @@ from dlscale.benchmarks.rank.gates import broadcast_gate
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend
 from dlscale.collectives.compression.compressor import BucketState, Compressor
-from dlscale.collectives.compression.links import Links
-from dlscale.collectives.compression.native import from_bfloat16, to_bfloat16
+from dlscale.collectives.compression.halves import from_bfloat16, to_bfloat16
 from dlscale.collectives.compression.trainer import CompressedTrainer
 from dlscale.models.workload import ReplicaFactory, Shard, Weights
 
@@ -44,17 +43,17 @@ class Replay:
         control: Any,
         states: Sequence[BucketState] = (),
     ) -> None:
-        self._compressor, self._trainer, self._control = compressor, trainer, control
-        self._links = Links(_ControlPlane(control))
+        self._compressor, self._trainer = compressor, trainer
+        self._plane = _ControlPlane(control)
         self._states = list(states)
 
     def means(self, gradients: Weights) -> list[NDArray[Any]]:
         """The buckets with the means of what ranks send for these gradients, in the order of the weights."""
         buckets = self._trainer.flat(gradients)
-        if self._links.size > 1:
+        if self._plane.size > 1:
             self._states = self._states or [{} for _ in buckets]
             for bucket, state in zip(buckets, self._states, strict=True):
-                self._compressor.average(bucket, state, self._links)
+                self._compressor.average(bucket, state, self._plane)
         return buckets
 
     def mean_gradients(self, gradients: Weights) -> Weights:
@@ -69,7 +68,7 @@ class Replay:
 
 
 class _ControlPlane:
-    """What compressors ask of a collective, by the control plane alone (`compression.links.Transport`)."""
+    """What compressors ask of a collective, by the control plane alone (`compression.compressor.Carrier`)."""
 
     def __init__(self, control: Any) -> None:
         self._control = control
@@ -86,10 +85,6 @@ class _ControlPlane:
         total = np.sum(self._control.allgather(own), axis=0, dtype=np.float64)
         mean = np.asarray(total / self.size, np.float32)
         values[:] = to_bfloat16(mean) if bfloat16 else mean
-
-    def allreduce(self, buffer: NDArray[Any], op: str = "sum") -> None:
-        total = np.sum(self._control.allgather(buffer), axis=0, dtype=np.float64)
-        buffer[:] = total / self.size if op == "average" else total
 
 
 def compressed_gate(

@@ -1,11 +1,9 @@
 """Gradients in fewer bytes: compressors of flat float32 buckets, and the exchange of what they make of them.
 
 options.py       the user's options, and the compressor that they name
-compressor.py    the contract of a compressor, and error feedback
-links.py         what compressors ask of a collective, and the bytes that it sends
+compressor.py    the contract of a compressor and of what carries its messages, and error feedback
 collective.py    a collective whose averages are compressed
 trainer.py       a trainer whose gradients are
-native.py        inner loops in C++ (src/), or in NumPy
 halves.py  topk.py  ...   the compressors
 
 Vocabulary: a *bucket* is a flat array that holds the same gradients in every step; a *message* is the bytes that one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,11 +11,10 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Collective
 from dlscale.collectives.buffers import check_buffer
-from dlscale.collectives.compression.compressor import BucketState, Compressor
-from dlscale.collectives.compression.links import Links, Transport
+from dlscale.collectives.compression.compressor import BucketState, Carrier, Compressor, Message
 
 
-class Carrier(Collective, Transport, Protocol):
+class CarryingCollective(Collective, Carrier, Protocol):
     """A collective that compressed gradients can travel by."""
 
 
@@ -22,14 +22,15 @@ class CompressedCollective:
     """Another collective's operations; an average of float32 is that of a bucket (`Collective`).
 
     A bucket is known by its place in memory, which must hold the same gradients every time. One rank alone has
-    nothing to send, and compresses nothing.
+    nothing to send, and compresses nothing. `num_bytes` counts what this rank has sent, as the best algorithm for long
+    messages does: (P - 1) m for messages of m bytes that all ranks get from all, 2 (P - 1) / P m for a sum of m bytes.
     """
 
-    def __init__(self, carrier: Carrier, compressor: Compressor) -> None:
+    def __init__(self, carrier: CarryingCollective, compressor: Compressor) -> None:
         self._carrier, self._compressor = carrier, compressor
         self._states: dict[tuple[int, int], BucketState] = {}
         self.rank, self.size = carrier.rank, carrier.size
-        self.links = Links(carrier)
+        self.num_bytes = 0.0
 
     def allreduce(self, buffer: NDArray[Any], op: str = "sum") -> None:
         """Average a bucket, or what the other collective does. Raises UsageError for averages of other floats."""
@@ -43,7 +44,17 @@ class CompressedCollective:
             )
         check_buffer(buffer)
         flat = buffer.reshape(-1)
-        self._compressor.average(flat, self.state_of(flat), self.links)
+        self._compressor.average(flat, self.state_of(flat), self)
+
+    def allgather_bytes(self, message: Message) -> Sequence[Message]:
+        """The carrier's, counted (`Carrier`)."""
+        self.num_bytes += (self.size - 1) * message.nbytes
+        return self._carrier.allgather_bytes(message)
+
+    def average_halves(self, values: NDArray[Any]) -> None:
+        """The carrier's, counted (`Carrier`)."""
+        self.num_bytes += 2 * (self.size - 1) / self.size * values.nbytes
+        self._carrier.average_halves(values)
 
     def state_of(self, bucket: NDArray[Any]) -> BucketState:
         """What this rank keeps of a bucket; empty before the first average."""

@@ -9,17 +9,15 @@ from dataclasses import dataclass
 from dlscale.base.errors import UsageError
 from dlscale.collectives.compression.compressor import Codec, Compressor, Gathered
 from dlscale.collectives.compression.halves import Halves
-from dlscale.collectives.compression.onebit import OneBit
-from dlscale.collectives.compression.powersgd import PowerSgd
 from dlscale.collectives.compression.qsgd import MOST_LEVELS, Qsgd
 from dlscale.collectives.compression.threshold import Threshold
 from dlscale.collectives.compression.topk import TopK
 from dlscale.collectives.option_kinds import CheckedOptions, at_least, one_of, option
 from dlscale.collectives.training.communication import Training
 
-COMPRESSORS = ("none", "fp16", "bf16", "topk", "threshold", "onebit", "qsgd", "powersgd")
+COMPRESSORS = ("none", "fp16", "bf16", "topk", "threshold", "qsgd")
 # Which options belong to one compressor only; with others they say nothing, so that a sweep can have all of them.
-OWNERS = {"topk_share": "topk", "threshold": "threshold", "qsgd_levels": "qsgd", "powersgd_rank": "powersgd"}
+OWNERS = {"topk_share": "topk", "threshold": "threshold", "qsgd_levels": "qsgd"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +27,7 @@ class Compression(CheckedOptions):
     `compression`: the compressor. `error_feedback`: what a message leaves out is added to the next step's gradients.
     `topk_share`: the share of a bucket's elements that topk sends. `threshold`: the magnitude above which an element is
     sent, as which; it depends on the gradients, so there is no default. `qsgd_levels`: the levels on either side of 0;
-    QSGD feeds no error back. `powersgd_rank`: the rank of the matrices.
+    QSGD feeds no error back.
     """
 
     compression: str = one_of(COMPRESSORS, "none")
@@ -37,7 +35,6 @@ class Compression(CheckedOptions):
     topk_share: float = option(0.01, lambda share: 0 < share <= 1, "give more than 0 and at most 1")
     threshold: float = 0.0
     qsgd_levels: int = at_least(1, 7, most=MOST_LEVELS)
-    powersgd_rank: int = at_least(1, 2)
 
     def check_together(self) -> None:
         """Returns if the threshold is one. Raises UsageError."""
@@ -72,12 +69,9 @@ class Compression(CheckedOptions):
         """What these options name; None where gradients are not compressed."""
         if self.compression in ("fp16", "bf16"):
             return Halves(self.compression, error_feedback=self.error_feedback)
-        if self.compression == "powersgd":
-            return PowerSgd(self.powersgd_rank, error_feedback=self.error_feedback)
         codecs: dict[str, Callable[[], Codec]] = {
             "topk": lambda: TopK(self.topk_share),
             "threshold": lambda: Threshold(self.threshold),
-            "onebit": OneBit,
             "qsgd": lambda: Qsgd(self.qsgd_levels),
         }
         if make := codecs.get(self.compression):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlscale.collectives.compression import native
-from dlscale.collectives.compression.compressor import BucketState, Floats, Message
+from dlscale.collectives.compression.compressor import BucketState, Floats, Message, accumulate_above
 
+SIGN = np.uint32(1 << 31)  # of a word whose other bits are a place
 NOT_FINITE = np.uint32(2**32 - 1)  # no place of a bucket
 
 
@@ -22,8 +22,11 @@ class Threshold:
 
     def encode(self, bucket: Floats, residual: Floats, state: BucketState) -> Message:  # noqa: ARG002
         """In order of place; last comes `NOT_FINITE` where an element is not, which must be seen."""
-        words = native.move(bucket, residual, self._tau)
-        if not native.take_signs(residual, words, self._tau):
+        words = accumulate_above(bucket, residual, self._tau)
+        found = residual[words]
+        residual[words] = found - np.copysign(self._tau, found)
+        words |= found.view(np.uint32) & SIGN
+        if not np.isfinite(found).all():
             words = np.append(words, NOT_FINITE)
         return words.view(np.uint8)
 
@@ -33,4 +36,5 @@ class Threshold:
         if words.size and words[-1] == NOT_FINITE:
             words = words[:-1]
             total += np.float32(np.nan)
-        native.add_signs(words, share * self._tau, total)
+        step = share * self._tau
+        total[words & ~SIGN] += np.where(words & SIGN, -step, step)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlscale.collectives.compression import native
-from dlscale.collectives.compression.compressor import BucketState, Floats, Message
+from dlscale.collectives.compression.compressor import BucketState, Floats, Message, accumulate_above
 
 SAMPLE = 1 << 14  # elements by which a limit that few elements pass is found
 MARGIN = 1.5  # of the share that is to pass the limit: so many that k of them are there almost always
@@ -25,7 +24,7 @@ class TopK:
     def encode(self, bucket: Floats, residual: Floats, state: BucketState) -> Message:  # noqa: ARG002
         """The k largest; among equals any, the same ones whenever the elements are the same."""
         count = max(1, round(self._share * bucket.size)) if bucket.size else 0
-        places = native.move(bucket, residual, self._limit(bucket, residual))
+        places = accumulate_above(bucket, residual, self._limit(bucket, residual))
         if places.size < count:  # the sample was no good one
             places = np.arange(bucket.size, dtype=np.uint32)
         if places.size > count:

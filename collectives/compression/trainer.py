@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import OWN, Trainer
-from dlscale.collectives.compression import native
 from dlscale.collectives.compression.collective import CompressedCollective
 from dlscale.collectives.compression.compressor import RESIDUAL, BucketState
 from dlscale.collectives.training.replica_trainer import WrappedTrainer
@@ -94,10 +93,9 @@ class CompressedTrainer(WrappedTrainer):
         return states
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        sent = sum(collective.links.num_bytes for collective in self._collectives)
+        sent = sum(collective.num_bytes for collective in self._collectives)
         return {
             **self._trainer.settings(),
             **self._settings,
-            "compression_loops": native.kind(),
             WIRE_BYTES: round(sent / max(self._num_steps, 1)),
         }

@@ -10,7 +10,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root, messages
-from dlscale.collectives.compression.native import from_bfloat16, to_bfloat16
+from dlscale.collectives.compression.halves import from_bfloat16, to_bfloat16
 
 _OPERATIONS = {"sum": MPI.SUM, "average": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX}
 
@@ -80,7 +80,7 @@ class MpiCollective:
         self._open().Barrier()
 
     def allgather_bytes(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
-        """The messages of all ranks, in order of rank, of whatever lengths (`compression.links.Transport`)."""
+        """The messages of all ranks, in order of rank, of whatever lengths (`compression.compressor.Carrier`)."""
         communicator = self._open()
         lengths = communicator.allgather(message.size)
         ends = np.cumsum(lengths)

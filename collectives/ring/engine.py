@@ -193,7 +193,7 @@ class Ring:
             raise
 
     def allgather_bytes(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
-        """The messages of all ranks, in order of rank (`compression.links.Transport`).
+        """The messages of all ranks, in order of rank (`compression.compressor.Carrier`).
 
         Shorter ones travel as if they were as long as the longest.
         """

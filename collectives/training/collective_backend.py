@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from dlscale.collectives.backend import Collective, InStep, Trainer
 from dlscale.collectives.buffers import check_buffers_match
-from dlscale.collectives.compression.collective import Carrier, CompressedCollective
+from dlscale.collectives.compression.collective import CarryingCollective, CompressedCollective
 from dlscale.collectives.compression.compressor import Compressor
 from dlscale.collectives.compression.options import Compression
 from dlscale.collectives.compression.trainer import BucketTrainer, CompressedTrainer
@@ -68,7 +68,9 @@ class CollectiveBackend(InStep):
         compressor = self.compressor
         # Anew for each trainer: what one leaves over is none of the next one's.
         compressed = [
-            CompressedCollective(cast(Carrier, c), compressor) for c in self._gradients if compressor
+            CompressedCollective(cast(CarryingCollective, c), compressor)
+            for c in self._gradients
+            if compressor
         ]
         own: Trainer = integration.over(replica, compressed or self._gradients, training)
         trainer = own
@@ -84,7 +86,11 @@ class CollectiveBackend(InStep):
     def collective(self) -> Collective:
         """Operations on a communicator of their own, averages compressed where gradients are; collective."""
         collective, compressor = self._make_collective(), self.compressor
-        return CompressedCollective(cast(Carrier, collective), compressor) if compressor else collective
+        return (
+            CompressedCollective(cast(CarryingCollective, collective), compressor)
+            if compressor
+            else collective
+        )
 
     def close(self) -> None:
         for collective in self._gradients:

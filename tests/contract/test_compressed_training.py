@@ -18,18 +18,14 @@ OPTIONS = {
     "bf16": {},
     "topk": {"topk_share": 0.05},
     "threshold": {"threshold": 1e-3},
-    "onebit": {},
     "qsgd": {"qsgd_levels": 1},
-    "powersgd": {},
 }
 PAIRS = [
     ("mpi", "torch", "fp16"),
     ("mpi", "torch", "topk"),
     ("ring", "torch", "topk"),
     ("ring", "torch", "threshold"),
-    ("mpi", "torch", "onebit"),
     ("ring", "torch", "qsgd"),
-    ("mpi", "torch", "powersgd"),
     ("mpi", "tensorflow", "topk"),
 ]
 

@@ -30,11 +30,8 @@ ROUNDS = [
 COMPRESSED = [
     pytest.param("mpi", "torch", {"compression": "topk", "topk_share": 0.05}, id="topk"),
     pytest.param("ring", "torch", {"compression": "qsgd", "teams": 2}, id="qsgd"),
-    pytest.param("mpi", "torch", {"compression": "powersgd"}, id="powersgd"),
     pytest.param("mpi", "torch", {"compression": "fp16", "check_every": 2}, id="fp16"),
-    pytest.param(
-        "mpi", "tensorflow", {"compression": "onebit"}, id="onebit-in-tensorflow", marks=IN_TENSORFLOW
-    ),
+    pytest.param("mpi", "tensorflow", {"compression": "qsgd"}, id="qsgd-in-tensorflow", marks=IN_TENSORFLOW),
 ]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.compression.native import from_bfloat16, to_bfloat16
+from dlscale.collectives.compression.halves import from_bfloat16, to_bfloat16
 from dlscale.collectives.compression.options import COMPRESSORS, Compression
 from dlscale.collectives.training.communication import Training
 
@@ -13,9 +13,7 @@ OPTIONS = {
     "bf16": {},
     "topk": {"topk_share": 0.02},
     "threshold": {"threshold": 0.5},
-    "onebit": {},
     "qsgd": {"qsgd_levels": 7},
-    "powersgd": {"powersgd_rank": 2},
 }
 COUNTS = [1, 2, 31, 1000, 70_001]
 
@@ -108,20 +106,6 @@ def test_threshold_sends_tau(ranks, gradients, count):
     assert group.num_bytes == [4 * np.count_nonzero(sent), 0]
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_onebit_sends_signs_and_means_of_columns(ranks, gradients, count):
-    bucket, group = gradients(count), ranks(2)
-    mean = group.average(Compression(compression="onebit").compressor(), [bucket, np.zeros_like(bucket)])
-    sent = np.empty(count)
-    for begin in range(0, count, 512):
-        column, upper = bucket[begin : begin + 512].astype(np.float64), bucket[begin : begin + 512] >= 0
-        for side in (upper, ~upper):
-            sent[begin : begin + 512][side] = column[side].mean() if side.any() else 0
-    np.testing.assert_allclose(mean, sent / 2, rtol=1e-5)
-    np.testing.assert_allclose(group.states[0]["residual"], bucket - sent, atol=1e-5)
-    assert group.num_bytes[0] == -(-count // 512) * (64 + 8)
-
-
 @pytest.mark.parametrize(("levels", "bits"), [(1, 2), (7, 4), (127, 8)])
 @pytest.mark.parametrize("count", COUNTS)
 def test_qsgd_rounds_to_levels_and_is_right_on_average(ranks, gradients, levels, bits, count):
@@ -153,65 +137,6 @@ def test_qsgd_of_two_ranks_rounds_by_other_chances(ranks, gradients):
     assert not np.array_equal(ranks(2).average(compressor, [bucket] * 2), of_one)
 
 
-# A hook's last callback may still hold its group in one of the group's own threads, which aborts the process where it
-# is the last to let go of it: a thread cannot join itself.
-KEPT = []
-
-
-def test_powersgd_is_torchs_own(ranks, gradients):
-    """Three steps of DistributedDataParallel's hook on one square matrix, which begins with the same factor."""
-    torch = pytest.importorskip("torch")
-    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as hook
-
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    KEPT.append(torch.distributed.group.WORLD)
-    try:
-        count, side, rank = 10_000, 100, 3
-        state = hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
-        state.iter = 2
-        first = np.random.default_rng(0).standard_normal((side, rank), np.float32)
-        state.q_memory_dict[0] = torch.from_numpy(first.reshape(-1).copy())
-        state.p_memory_dict[0] = torch.empty(side * rank)
-        state.error_dict[0] = torch.zeros(count)
-        group, compressor = ranks(1), Compression(compression="powersgd", powersgd_rank=rank).compressor()
-        for step in range(3):
-            tensor = torch.from_numpy(gradients(count, 0, step))
-            bucket = Bucket(tensor.clone())
-            hook.powerSGD_hook(state, bucket).wait()
-            mean = group.average(compressor, [tensor.numpy()])
-            np.testing.assert_allclose(mean, bucket.buffer().numpy(), rtol=1e-3, atol=1e-4)
-    finally:
-        torch.distributed.destroy_process_group()
-
-
-class Bucket:
-    """What DistributedDataParallel hands to a hook."""
-
-    def __init__(self, tensor):
-        self._tensor = tensor
-
-    def index(self):
-        return 0
-
-    def is_last(self):
-        return True
-
-    def buffer(self):
-        return self._tensor
-
-    def gradients(self):
-        return [self._tensor.view(100, 100)]
-
-
-def test_powersgd_is_exact_where_the_matrix_has_that_rank(ranks):
-    generator = np.random.default_rng(1)
-    matrix = (generator.standard_normal((60, 2)) @ generator.standard_normal((2, 60))).astype(np.float32)
-    bucket, group = matrix.reshape(-1), ranks(2)
-    mean = group.average(Compression(compression="powersgd").compressor(), [bucket, 3 * bucket])
-    np.testing.assert_allclose(mean, 2 * bucket, atol=1e-4)
-    assert group.num_bytes == [2 * 4 * 60 * 2] * 2
-
-
 def test_bfloat16_is_rounded_as_torch_does(gradients):
     torch = pytest.importorskip("torch")
     values = np.concatenate([gradients(5000), np.array([0, -0.0, np.inf, -np.inf, 3e38], np.float32)])
@@ -236,7 +161,7 @@ def test_what_float16_cannot_hold_comes_later(ranks):
     [
         (
             {"compression": "zip"},
-            "compression is 'zip'; choose from: none, fp16, bf16, topk, threshold, onebit, ",
+            "compression is 'zip'; choose from: none, fp16, bf16, topk, threshold, qsgd",
         ),
         ({"compression": "topk", "topk_share": 0.0}, "topk_share is 0.0; give more than 0 and at most 1"),
         ({"compression": "topk", "topk_share": 1.5}, "topk_share is 1.5; give more than 0 and at most 1"),
@@ -244,7 +169,6 @@ def test_what_float16_cannot_hold_comes_later(ranks):
         ({"compression": "threshold", "threshold": -1.0}, "threshold is -1; give more than 0"),
         ({"compression": "qsgd", "qsgd_levels": 0}, "qsgd_levels is 0; give 1 to 127"),
         ({"compression": "qsgd", "qsgd_levels": 128}, "qsgd_levels is 128; give 1 to 127"),
-        ({"compression": "powersgd", "powersgd_rank": 0}, "powersgd_rank is 0; give 1 or more"),
     ],
 )
 def test_a_wrong_option_is_one_line(options, words):
