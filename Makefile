@@ -104,7 +104,7 @@ test-all: .venv horovod lint types  ## Also every trainer, Horovod, Slurm, parit
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_ALL)' $(PARALLEL) $(TWICE)
 	$(ONE_CORE) $(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_ALL)' $(PARALLEL) $(IN_ORDER) $(TWICE)
 
-test-nightly: .venv .venv-openmpi .venv-oldest horovod build/ccl/horovod.json  ## What is rare: Open MPI, the oldest torch, oneCCL, networks, fuzz, sanitizers, mutations, stress (hours; SECONDS= of fuzz)
+test-nightly: .venv .venv-openmpi .venv-oldest horovod build/ccl/horovod.json  ## What is rare: Open MPI, the oldest torch, oneCCL, networks, fuzz, sanitizers, stress (hours; SECONDS= of fuzz)
 	@[[ $(call quoted,$(NIGHT)) =~ ^[0-9]+$$ ]] || { echo "make test-nightly: SECONDS is no whole number; give for example SECONDS=3600" >&2; exit 1; }
 	failed=0; \
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_NIGHT)' --hypothesis-profile=nightly $(PARALLEL) || failed=1; \
@@ -114,8 +114,6 @@ test-nightly: .venv .venv-openmpi .venv-oldest horovod build/ccl/horovod.json  #
 	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-oldest/bin/python -m pytest tests/mpi tests/studies -m any_mpi $(TWICE) || failed=1; \
 	.venv-oldest/bin/dlscale run weak-scaling --environment current --backends all --frameworks all --ranks 2 --preset tiny --set launches=1 --results build/oldest || failed=1; \
 	$(FUZZ) --seconds $(call quoted,$(NIGHT)) --inputs 1000000 || failed=1; \
-	$(BIN)/python tests/mutation/mutations.py --out build/mutations.csv || failed=1; \
-	$(BIN)/python tests/benchmark/coverage.py || failed=1; \
 	exit $$failed
 NIGHT = $(or $(SECONDS),600)
 

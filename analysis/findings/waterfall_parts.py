@@ -273,7 +273,6 @@ def not_exceeded(stairs: Sequence[Stair], levels: Levels) -> tuple[str, ...]:
     Its lead over each other part is tested at one-sided 5 %, and it is called the largest only if all tests agree. To
     be wrong, a part must be shown to exceed the truly largest one, which happens in at most 5 % of studies. So there is
     no correction for the number of parts: it would only cost power (Gutmann and Maymin 1987; Hung and Fithian 2019).
-    tests/benchmark/coverage.py simulates how often the right and a wrong part are named.
     """
     return tuple(name for name, lead in _leads(stairs, levels).items() if not is_loss(lead))
 

@@ -4,9 +4,7 @@ None touches what the gates before the first window look at.
 """
 
 import json
-import os
 import sys
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -324,44 +322,6 @@ def _unit_gathered_stale():
         return late
 
     _patch(Gather, "__call__", make)
-
-
-def audits_timed():
-    """No fault: seconds of this rank inside audits, from when all ranks are there, as a file of AUDITS_TIMED."""
-    import dlscale.benchmarks.rank.launch  # noqa: F401 - all that has audits
-    from dlscale.benchmarks.rank.audit import ReplayAudit
-    from dlscale.benchmarks.rank.server_audit import InStepAudit, ServerAudit
-    from dlscale.benchmarks.rank.target_audit import Stretches, TargetAudit
-
-    depth, total = [0], [0.0]
-    file = Path(os.environ["AUDITS_TIMED"]) / f"{os.getpid()}.txt"
-
-    def ranks_of(audit):
-        own = vars(audit)
-        training = own.get("_training")
-        return training.control if training else own.get("_control", own.get("world"))
-
-    def make(method):
-        def timed(self, *given, **named):
-            if not depth[0] and (ranks := ranks_of(self)):
-                ranks.Barrier()  # whoever comes late would be waited for without audits, too
-            depth[0] += 1
-            begin = time.perf_counter()
-            try:
-                return method(self, *given, **named)
-            finally:
-                depth[0] -= 1
-                if not depth[0]:
-                    total[0] += time.perf_counter() - begin
-                    file.write_text(repr(total[0]))
-
-        return timed
-
-    looks = {"before_warm", "after_warm", "warmed_up", "begin", "before", "after", "end", "end_training"}
-    own = {"__init__", *looks, "gates"}
-    for kind in (ReplayAudit, InStepAudit, ServerAudit, Stretches, TargetAudit):
-        for name in own & vars(kind).keys():
-            _patch(kind, name, make)
 
 
 def no_audits():
