@@ -90,21 +90,6 @@ def _write_figures(study: Measured, folder: Path, *, form: Form, only: Collectio
     return list(dict.fromkeys(written))
 
 
-def write_declared(
-    figures: Iterable[tuple[str, Declared]], folder: Path, provenance: Provenance
-) -> list[Path]:
-    """Draw figures of several studies, each with the name of its file, into `folder`; returns the files."""
-    with all_or_nothing(folder) as place, drawing():
-        written = [
-            path
-            for stem, figure in figures
-            for path in save_drawing(
-                draw(figure), place / stem, title=figure.title, rows=figure.rows, provenance=provenance
-            )
-        ]
-    return [folder / path.name for path in written]
-
-
 def save_figure(
     declared: Declared, stem: Path, provenance: Provenance, form: Form = SCREEN, *, captioned: bool = True
 ) -> list[Path]:

@@ -68,9 +68,9 @@ def damage(folder: Path, choice: random.Random) -> None:
 
 
 def read(folder: Path) -> None:
-    """Run the command; whatever it writes is below the system's results, or a report of several studies."""
+    """Run the command; whatever it writes is below the system's results."""
     around = (folder.parent, folder, folder / "results")
-    before = {path for place in around for path in place.iterdir()} | {folder / "results" / "reports"}
+    before = {path for place in around for path in place.iterdir()}
     with contextlib.chdir(folder), mock.patch.object(Figure, "savefig", _save):
         run(json.loads((folder / WORDS).read_text()))
     if outside := {path for place in around for path in place.iterdir()} - before:
