@@ -1,7 +1,7 @@
 """Standard output and error, as every verb has them: whatever is written, and wherever it goes.
 
 Text of records, files and options may come from somebody else: control characters in it would move the cursor, hide
-lines or rename the window. A full disk, a closed pipe or a closed descriptor is one line and an exit status.
+lines or rename the window. A full disk, a closed pipe is one line and an exit status.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ def clean_streams() -> Iterator[None]:
     Raises UsageError if standard output is closed or cannot be written, ReaderGoneError if its reader has gone.
     """
     output, error = sys.stdout, sys.stderr
-    _fill_closed_descriptors()
     if error is None:
         sys.stderr = error = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
     if output is None:
@@ -70,13 +69,6 @@ def clean_streams() -> Iterator[None]:
         raise
     finally:
         sys.stdout, sys.stderr = output, error
-
-
-def _fill_closed_descriptors() -> None:
-    """A file that took the number of a closed standard stream would get what libraries print there."""
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(number)
 
 
 def live_console(*, stderr: bool = False) -> Console:

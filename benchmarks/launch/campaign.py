@@ -22,7 +22,7 @@ from dlscale.benchmarks.launch import environment, hosts, own_models, supervisor
 from dlscale.benchmarks.launch.configuration import configuration
 from dlscale.benchmarks.launch.overheads import learn_overhead
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
-from dlscale.benchmarks.rank.lifeline import boot_id
+from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata
 from dlscale.benchmarks.records.files import Summary

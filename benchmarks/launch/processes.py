@@ -1,20 +1,20 @@
-"""Processes that outlive nobody: launchers with their helpers and ranks, and others that end with this one."""
+"""Processes that end with this one: launchers with their helpers and ranks, and Pythons that are asked something."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import IO
 
-from dlscale.benchmarks.launch.interrupts import undisturbed
-from dlscale.benchmarks.rank import lifeline
+import psutil
 
-_GUARD = [sys.executable, "-I", "-S", lifeline.__file__]
+from dlscale.benchmarks.launch.interrupts import undisturbed
+from dlscale.benchmarks.rank.process import end_with_parent
+
+GRACE_SECONDS = 3.0
 
 
 @contextmanager
@@ -24,23 +24,14 @@ def running(
     environment: Mapping[str, str],
     output: IO[bytes],
     complaints: IO[bytes] | None = None,
-    folder: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Such a process, in a session of its own, which is ended with all that it started when the block is left.
 
-    It ends with this process, too, however that dies: a guard sees to it, which also removes what ranks noted in
-    `folder`. Without a file of their own complaints go to the output. Raises OSError if it cannot be started.
+    It ends with this process, too, however that dies: a launcher ends its ranks then, and they end with its helpers.
+    Without a file of their own complaints go to the output. Raises OSError if it cannot be started.
     """
     with ExitStack() as stack:
         with undisturbed():  # an exception now would leave a process that nobody knows
-            guard = subprocess.Popen(
-                [*_GUARD, str(folder or "")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            stack.callback(_dismiss, guard)
             process = subprocess.Popen(
                 list(command),
                 stdin=subprocess.DEVNULL,
@@ -48,31 +39,47 @@ def running(
                 stderr=complaints or subprocess.STDOUT,
                 env=dict(environment),
                 start_new_session=True,
+                preexec_fn=end_with_parent,
             )
             stack.callback(end_group, process)
-            _tell(guard, f"{process.pid}\n")
         yield process
-
-
-def _tell(guard: subprocess.Popen[bytes], text: str) -> None:
-    if guard.stdin:
-        with suppress(BrokenPipeError):  # somebody killed it
-            os.write(guard.stdin.fileno(), text.encode())
-
-
-def _dismiss(guard: subprocess.Popen[bytes]) -> None:
-    with undisturbed(), guard:  # which waits for its end
-        _tell(guard, lifeline.DISMISSED)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """End a process of `running` and all that it started on this machine: politely, then by SIGKILL."""
     with undisturbed():
         if process.poll() is None:
-            lifeline.end_tree(process.pid)
+            _end_tree(process)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # what it left in its group
         process.wait()
+
+
+def _end_tree(process: subprocess.Popen[bytes]) -> None:
+    """End a process that leads a group, its group, and all that descend of it.
+
+    A process that is stopped is continued, so that it can end politely. A launcher's helpers are in groups of their
+    own, and have another parent once it has gone: they are looked for before.
+    """
+    with suppress(ProcessLookupError, psutil.NoSuchProcess):
+        tree = [psutil.Process(process.pid), *descendants(process.pid)]
+        os.killpg(process.pid, signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGCONT)
+        _signal(tree, signal.SIGCONT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=GRACE_SECONDS)
+        _signal(tree, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """The processes of this machine that `pid` started, and those that they started."""
+    return psutil.Process(pid).children(recursive=True)
+
+
+def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.send_signal(number)
 
 
 @contextmanager

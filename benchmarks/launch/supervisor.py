@@ -33,9 +33,8 @@ from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import causes
 from dlscale.benchmarks.launch.causes import EndWatch
 from dlscale.benchmarks.launch.interrupts import caught
-from dlscale.benchmarks.launch.processes import process_descriptor, running
+from dlscale.benchmarks.launch.processes import descendants, process_descriptor, running
 from dlscale.benchmarks.rank.checkpoints import last_checkpoint_step
-from dlscale.benchmarks.rank.lifeline import descendants, hold_lifeline, sweep_files
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata, SavedTraining, assemble
 from dlscale.benchmarks.records.cell import Case
@@ -98,7 +97,6 @@ def supervise(prepared: PreparedLaunch, store: Store) -> list[Record]:
         caught()
         interrupted = error
         failure = Failure(kind="interrupted", rank=None, message="dlscale was stopped while this case ran")
-    sweep_files(prepared.spool)
     records = collect(prepared.spool, store, prepared.metadata, prepared.spec, failure)
     if interrupted:
         raise interrupted
@@ -109,10 +107,9 @@ def _run(prepared: PreparedLaunch) -> Failure | None:
     """Start the launch and see it to its end, which it has when this returns."""
     with ExitStack() as stack:
         log = stack.enter_context(os.fdopen(open_regular(prepared.spool / LOG_FILE, APPENDED), "ab"))
-        stack.enter_context(hold_lifeline(prepared.spool))
         try:
             process = stack.enter_context(
-                running(prepared.command, environment=prepared.environment, output=log, folder=prepared.spool)
+                running(prepared.command, environment=prepared.environment, output=log)
             )
         except OSError as error:
             message = f"{redact(prepared.command[0])} cannot be started: {error.strerror}"
@@ -227,7 +224,6 @@ def collect_leftovers(spool_folder: Path, store: Store, *, planned: Iterable[str
     folders = [spool_folder / name for name in sorted(planned)]
     refuse_links([spool_folder, *folders])
     for folder in filter(Path.is_dir, folders):
-        sweep_files(folder)
         try:
             spec = LaunchSpec.model_validate_json(read_regular(folder / SPEC_FILE))
             metadata = LaunchMetadata.model_validate_json(read_regular(folder / METADATA_FILE))
@@ -306,7 +302,7 @@ def _watch(process: subprocess.Popen[bytes], prepared: PreparedLaunch) -> Failur
                 return causes.failure_of_a_stall(
                     read_spools(prepared.spool, cell.num_processes),
                     round(silence),
-                    launcher=[process.pid, *descendants(process.pid)],
+                    launcher=[process.pid, *(child.pid for child in descendants(process.pid))],
                     output=read_end(prepared.spool / LOG_FILE),
                 )
         ends = watch.look()

@@ -61,7 +61,7 @@ def command_of(
     It takes turns with the others of the `num_together` launches that run at the same time.
     """
     begin = [
-        *("-P", str(DRIVER), "--cpus", _listed(cpus), "--lifeline", str(folder)),
+        *("-P", str(DRIVER), "--cpus", _listed(cpus), "--folder", str(folder)),
         *("--num-ranks", str(order.num_ranks)),
         *(["--ranks-per-node", str(cluster.ranks_per_node)] if cluster else []),
     ]

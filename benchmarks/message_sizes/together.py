@@ -12,12 +12,11 @@ import os
 import re
 import select
 import shlex
-import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes.cluster import Cluster
 from dlscale.benchmarks.message_sizes.launch import IMB, LaunchOrder, command_of, imb_times
 from dlscale.benchmarks.message_sizes.peers import Place
-from dlscale.benchmarks.rank.lifeline import hold_lifeline, is_held, sweep_files
 from dlscale.benchmarks.records.message_sizes import CellFailure, Choice, MessageSizeLaunch, Samples
 
 GRACE_SECONDS = 5  # the ranks end themselves before
@@ -54,7 +52,6 @@ def run_together(
 
     A failure is in its launch's record, not an exception; nothing that was started is left running.
     """
-    sweep_abandoned()
     stack = ExitStack()
     try:
         launches = [
@@ -116,12 +113,11 @@ class _Launch:
 
     def start(self) -> None:
         """Start it, and wait until it has ended or waits for its turn."""
-        self._stack.enter_context(hold_lifeline(self._folder))
         self._started = now()
         with os.fdopen(open_regular(self._log, APPENDED), "ab") as log:
             try:
                 self._process = self._stack.enter_context(
-                    running(self._command, environment=self._environment(), output=log, folder=self._folder)
+                    running(self._command, environment=self._environment(), output=log)
                 )
             except OSError as error:
                 self._failure = f"{redact(self._command[0])} cannot be started: {error.strerror}"
@@ -176,7 +172,6 @@ class _Launch:
         return descriptor
 
     def _remove_memory(self) -> None:
-        sweep_files(self._folder)
         # The ranks do it too, once all have mapped it; those of several nodes have a file on each.
         for path in self._flags.parent.glob(f"{self._flags.name}*"):
             path.unlink(missing_ok=True)
@@ -219,19 +214,6 @@ class _Launch:
             failure=failure,
             log_tail=redact("\n".join(log.splitlines()[-TAIL_LINES:])) if failure else "",
         )
-
-
-def sweep_abandoned() -> None:
-    """Remove what a killed dlscale left on this machine: folders of launches, and the shared memory of their ranks."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
-        with suppress(OSError):
-            if (
-                folder.stat().st_uid == os.geteuid()
-                and any(folder.glob("lifeline-*"))
-                and not is_held(folder)
-            ):
-                sweep_files(folder)
-                shutil.rmtree(folder)
 
 
 def _flags_file() -> Path:

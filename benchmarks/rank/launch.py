@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dlscale.benchmarks.rank.affinity import local_rank, require_local_rank
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
 from dlscale.benchmarks.rank.checks import update_gates
 from dlscale.benchmarks.rank.controls import measure_exchange, measure_loader
 from dlscale.benchmarks.rank.halos_only import measure_halos
-from dlscale.benchmarks.rank.lifeline import boot_id
 from dlscale.benchmarks.rank.measure import CommunicatorControl
 from dlscale.benchmarks.rank.observers import GatherMeter, HaloMeter, HostMemoryMeter, observers_of
 from dlscale.benchmarks.rank.other_programs import watch_other_programs
+from dlscale.benchmarks.rank.process import boot_id, local_rank, require_local_rank
 from dlscale.benchmarks.rank.profile import measure_profile, second_batch
 from dlscale.benchmarks.rank.solution import train_to_target
 from dlscale.benchmarks.rank.spec import LaunchSpec

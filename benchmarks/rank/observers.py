@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dlscale.benchmarks.rank.affinity import local_rank
 from dlscale.benchmarks.rank.energy import node_meter
 from dlscale.benchmarks.rank.measure import Observer
+from dlscale.benchmarks.rank.process import local_rank
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import GpuMemory
 from dlscale.benchmarks.records.spool import Event, Halos, MeasuredWindow

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dlscale.benchmarks.rank.lifeline import boot_id
+from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.records.spool import Event, MeasuredWindow
 
 STAT = Path("/proc/stat")

@@ -22,8 +22,7 @@ gc.disable()
 from pathlib import Path  # noqa: E402 - the clock starts first
 from typing import TYPE_CHECKING, NoReturn  # noqa: E402
 
-from dlscale.benchmarks.rank import affinity  # noqa: E402 - light: nothing below may start a thread before binding
-from dlscale.benchmarks.rank.lifeline import follow_lifeline, note_files  # noqa: E402
+from dlscale.benchmarks.rank import process  # noqa: E402 - light: nothing below may start a thread before binding
 
 if TYPE_CHECKING:
     from dlscale.benchmarks.records.spool import SpoolWriter
@@ -38,10 +37,10 @@ def main() -> NoReturn:
     of one that fails.
     """
     folder = Path(sys.argv[1])
-    follow_lifeline(folder)
+    process.end_with_parent()
     tempfile.tempdir = str(folder.absolute())  # what a killed rank leaves goes with the spool
     # Before the specification can be read: what checks it comes with threads.
-    cores = affinity.bind(
+    cores = process.bind(
         int(os.environ["DLSCALE_CORES_PER_RANK"]), num_workers=int(os.environ["DLSCALE_NUM_WORKERS"])
     )
 
@@ -51,7 +50,6 @@ def main() -> NoReturn:
     plane = control_plane(folder)
     spool = SpoolWriter(folder, plane.rank)
     try:
-        note_files(folder)
         from dlscale.base.files import read_regular
         from dlscale.benchmarks.rank.launch import run_launch_on_rank
         from dlscale.benchmarks.rank.spec import LaunchSpec
@@ -78,12 +76,11 @@ def _report(spool: SpoolWriter, error: BaseException) -> None:
 
     from dlscale.base.errors import UsageError
     from dlscale.base.variables import reason_of
-    from dlscale.benchmarks.rank.out_of_memory import out_of_memory
     from dlscale.benchmarks.records.spool import RankError
     from dlscale.models.frameworks import gpu_is_lost
 
     text = (str(error) or type(error).__name__).splitlines()[0]
-    if short := out_of_memory(error) or gpu_is_lost(error):
+    if short := gpu_is_lost(error):
         text = short
     elif isinstance(error, ImportError):
         text = reason_of(error)

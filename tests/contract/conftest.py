@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.affinity import local_rank
 from dlscale.benchmarks.rank.audit import AuditedTraining
 from dlscale.benchmarks.rank.checks import make_audit
 from dlscale.benchmarks.rank.deviation import bounds_for
 from dlscale.benchmarks.rank.gates import gradient_gate
+from dlscale.benchmarks.rank.process import local_rank
 from dlscale.collectives import NAMES, capabilities, with_capability
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload

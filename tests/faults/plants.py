@@ -71,29 +71,6 @@ def mean_halved():
     _patch(Update, "apply", make)
 
 
-def gpu_is_full():
-    import torch
-
-    from dlscale.collectives.training._torch import Update
-
-    text = (
-        "CUDA out of memory. Tried to allocate 22.78 GiB. GPU 0 has a total capacity of 31.47 GiB of which 12.73 GiB "
-        "is free. Of the allocated memory 9.08 GiB is allocated by PyTorch, and 9.35 GiB is reserved by PyTorch."
-    )
-    num_updates = [0]
-
-    def make(apply):
-        def full(self, parameters=None):
-            num_updates[0] += 1
-            if num_updates[0] > LATER:
-                raise torch.OutOfMemoryError(text)
-            apply(self, parameters)
-
-        return full
-
-    _patch(Update, "apply", make)
-
-
 def evaluated_on_training_samples():
     from dlscale.models.held_out import training_samples
     from dlscale.models.quality import metric

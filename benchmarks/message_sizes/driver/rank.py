@@ -14,8 +14,7 @@ from dlscale.benchmarks.message_sizes.driver.libraries import START, RankNumbers
 from dlscale.benchmarks.message_sizes.driver.lockstep import Lockstep, StartLine, Turns
 from dlscale.benchmarks.message_sizes.driver.measurement import Measurement
 from dlscale.benchmarks.message_sizes.driver.nodes import NodesLockstep
-from dlscale.benchmarks.rank.affinity import launched_rank
-from dlscale.benchmarks.rank.lifeline import follow_lifeline, note_files
+from dlscale.benchmarks.rank.process import end_with_parent, launched_rank
 
 
 def start() -> None:
@@ -36,10 +35,7 @@ def main() -> None:
     options = _parse()
     rank = launched_rank()
     size, per_node = options.num_ranks, options.ranks_per_node or options.num_ranks
-    if options.lifeline:
-        descriptor = follow_lifeline(options.lifeline)
-        if options.exec and descriptor is not None:
-            os.set_inheritable(descriptor, True)
+    end_with_parent()
     _bind(options.cpus[rank % len(options.cpus)], rank % per_node)  # before anything starts a thread
     if options.exec:
         os.execv(options.exec[0], options.exec)  # noqa: S606 - no shell, and the path is ours
@@ -59,9 +55,7 @@ def main() -> None:
     else:
         lockstep = Lockstep(options.flags, rank, size, yields=yields)
     library = START[options.backend](options, RankNumbers(rank, size, rank % per_node))
-    if options.lifeline:
-        note_files(options.lifeline)
-    turns = Turns(options.lifeline, options.turns, lockstep)
+    turns = Turns(options.folder, options.turns, lockstep)
     Measurement(options, lockstep, turns, library).run()
     turns.next()  # so that ending disturbs nobody else
     lockstep.wait()
@@ -79,7 +73,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--cpus", type=numbers, required=True)
     parser.add_argument("--num-ranks", type=int, default=1)
     parser.add_argument("--ranks-per-node", type=int, default=0)
-    parser.add_argument("--lifeline", type=Path)
+    parser.add_argument("--folder", type=Path)
     parser.add_argument("--exec", nargs=argparse.REMAINDER)
     parser.add_argument("--backend", choices=START, default="mpi")
     parser.add_argument("--operations", type=words, default=[])

@@ -10,27 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.launch import causes, supervisor
+from dlscale.benchmarks.launch import causes, processes, supervisor
 from dlscale.benchmarks.launch.causes import failure_of_a_stall
 from dlscale.benchmarks.launch.processes import running
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, supervise
-from dlscale.benchmarks.message_sizes.launch import DRIVER
-from dlscale.benchmarks.rank import lifeline
-from dlscale.benchmarks.rank.lifeline import boot_id, follow_lifeline, hold_lifeline
 from dlscale.benchmarks.records.spool import RankSpool
 from dlscale.benchmarks.records.store import Store
 from tests.benchmarks.spools import launch_spec, metadata_of, rank_info
 
-# A launcher as MPICH's is: its helper and the rank are in sessions of their own, and it does not end what it started.
+# A launcher as MPICH's is: its helper and the rank are in sessions of their own, and the helper ends without it.
 LAUNCHER = """
 import subprocess, sys, time
-if level := int(sys.argv[1]):
+from dlscale.benchmarks.rank.process import end_with_parent
+level = int(sys.argv[1])
+if level < 2:
+    end_with_parent()
+if level:
     subprocess.Popen([sys.executable, "-c", sys.argv[2], str(level - 1), *sys.argv[2:]], start_new_session=True)
-else:
-    from pathlib import Path
-    from dlscale.benchmarks.rank.lifeline import follow_lifeline
-    follow_lifeline(Path(sys.argv[3]))
-with open(f"{sys.argv[3]}/pid-{sys.argv[1]}", "x") as file:
+with open(f"{sys.argv[3]}/pid-{level}", "x") as file:
     import os
     file.write(f"{os.getpid()}\\n")
 time.sleep(60)
@@ -40,10 +37,9 @@ import sys
 from pathlib import Path
 import os
 from dlscale.benchmarks.launch.processes import running
-from dlscale.benchmarks.rank.lifeline import hold_lifeline
 folder = Path(sys.argv[1])
-with (folder / "log").open("wb") as log, hold_lifeline(folder):
-    with running(sys.argv[2:], environment=os.environ, output=log, folder=folder) as process:
+with (folder / "log").open("wb") as log:
+    with running(sys.argv[2:], environment=os.environ, output=log) as process:
         process.wait()
 """
 LEVELS = {"mpiexec": 2, "proxy": 1, "rank": 0}
@@ -101,7 +97,6 @@ def test_a_killed_dlscale_takes_its_ranks_along_though_something_is_stopped(tmp_
 def test_the_end_of_a_launch_reaches_its_helpers_though_one_is_stopped(tmp_path, stopped, cleared):
     with (
         (tmp_path / "log").open("wb") as log,
-        hold_lifeline(tmp_path),
         running(command(tmp_path), environment=os.environ, output=log),
     ):
         cleared += [pid_of(tmp_path, who) for who in LEVELS]
@@ -120,7 +115,7 @@ def interruptible():
 @pytest.mark.usefixtures("interruptible")
 def test_a_second_interrupt_does_not_stop_the_clearing_up(tmp_path, cleared, monkeypatch):
     """A launcher's helper was left, and took half of a core: make had passed on a signal that dlscale had got, too."""
-    monkeypatch.setattr(lifeline, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(processes, "GRACE_SECONDS", 1.0)
     deaf = ["bash", "-c", "trap '' TERM; exec \"$@\"", "mpiexec"]
     second = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
 
@@ -129,43 +124,10 @@ def test_a_second_interrupt_does_not_stop_the_clearing_up(tmp_path, cleared, mon
             cleared.extend(pid_of(tmp_path, who) for who in LEVELS)
             second.start()
 
-    with (tmp_path / "log").open("wb") as log, hold_lifeline(tmp_path), pytest.raises(KeyboardInterrupt):
+    with (tmp_path / "log").open("wb") as log, pytest.raises(KeyboardInterrupt):
         run()
     second.join()
     assert all(ended(pid) for pid in cleared)
-
-
-def test_a_rank_that_comes_after_its_supervisor_went_ends_at_once(tmp_path):
-    with hold_lifeline(tmp_path):
-        pass
-    code = f"from {follow_lifeline.__module__} import *; follow_lifeline(Path({str(tmp_path)!r}))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
-
-
-def test_a_rank_of_another_machine_is_left_alone(tmp_path):
-    with hold_lifeline(tmp_path):
-        next(tmp_path.iterdir()).rename(tmp_path / "lifeline-of-another-machine")
-    assert boot_id() not in "".join(os.listdir(tmp_path))
-    follow_lifeline(tmp_path)
-
-
-def test_where_no_fifo_can_be_made_ranks_run_all_the_same(tmp_path):
-    with hold_lifeline(tmp_path / "nowhere"):
-        follow_lifeline(tmp_path / "nowhere")
-
-
-def test_what_the_driver_of_message_sizes_becomes_ends_with_dlscale(tmp_path, cleared):
-    environment = {**os.environ, "PMI_RANK": "0", "PMI_SIZE": "1"}
-    with hold_lifeline(tmp_path):
-        words = ["--cpus", "0", "--lifeline", str(tmp_path), "--exec", "/bin/sleep", "60"]
-        process = subprocess.Popen([sys.executable, str(DRIVER), *words], env=environment)
-        cleared.append(process.pid)
-        while b"sleep" not in Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")[0]:
-            assert process.poll() is None
-            time.sleep(0.01)
-        time.sleep(0.1)
-        assert process.poll() is None
-    assert process.wait(timeout=10) == -signal.SIGKILL
 
 
 ASKING = """

@@ -56,7 +56,7 @@ def test_the_systems_launcher_starts_the_same_driver(cluster: Cluster, order: La
         " srun --nodes=2 --ntasks=16 --ntasks-per-node=8 --cpus-per-task=16 --nodelist=nid[001-002] " in line
     )
     assert (
-        f"/env/bin/python -P {DRIVER} --cpus 0,1 --lifeline /spool --num-ranks 16 --ranks-per-node 8 --backend mpi "
+        f"/env/bin/python -P {DRIVER} --cpus 0,1 --folder /spool --num-ranks 16 --ranks-per-node 8 --backend mpi "
         in line
     )
     assert cluster.wire_bytes_per_second == 100e9

@@ -27,7 +27,7 @@ def line(order: LaunchOrder, place: Place | None = None, spool: Path = Path("/sp
 
 def driver(backend: str, operations: str, thread_level: str = "single") -> str:
     own = f"--num-ranks 2 --backend {backend} --operations {operations} --thread-level {thread_level}"
-    return f"/env/bin/python -P {DRIVER} --cpus 0,1 --lifeline /spool {own} {COMMON.format(spool='/spool')}"
+    return f"/env/bin/python -P {DRIVER} --cpus 0,1 --folder /spool {own} {COMMON.format(spool='/spool')}"
 
 
 CMA = PeerSetting(name="CMA", thread_level="multiple", variables={"MPIR_CVAR_CH4_CMA_ENABLE": "1"})
@@ -67,7 +67,7 @@ def test_imb_runs_on_the_same_cpus_and_sizes(order: LaunchOrder, tmp_path: Path)
     theirs = replace(order, purpose="validity", program="IMB-MPI1", reference=Path("/imb/IMB-MPI1"))
     assert line(theirs, spool=tmp_path) == (
         f"{HYDRA} -genv LD_LIBRARY_PATH /env/lib "
-        f"{sys.executable} -P {DRIVER} --cpus 0,1 --lifeline {tmp_path} --num-ranks 2 --exec /imb/IMB-MPI1 "
+        f"{sys.executable} -P {DRIVER} --cpus 0,1 --folder {tmp_path} --num-ranks 2 --exec /imb/IMB-MPI1 "
         f"-thread_level single Allreduce -npmin 2 -sync on -time 0.75 -msglog 0:14 -msglen {tmp_path}/lengths"
     )
     assert (tmp_path / "lengths").read_text() == "4096\n8192\n"

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from dlscale.benchmarks.rank import other_programs
-from dlscale.benchmarks.rank.lifeline import boot_id
 from dlscale.benchmarks.rank.other_programs import OtherPrograms, watch_other_programs
+from dlscale.benchmarks.rank.process import boot_id
 
 LINE = "cpu{core} {user} {nice} {system} 900 80 70 60 {steal} 50 40\n"
 

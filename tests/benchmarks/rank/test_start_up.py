@@ -7,7 +7,7 @@ import pytest
 
 from dlscale.benchmarks.rank import launch
 from dlscale.benchmarks.rank.launch import seconds_since_launch
-from dlscale.benchmarks.rank.lifeline import boot_id
+from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.study.rules import Rules
 from tests.benchmarks.rank.threads import on_ranks

@@ -19,7 +19,6 @@ from dlscale.benchmarks.launch.overheads import read_overheads
 from dlscale.benchmarks.launch.supervisor import METADATA_FILE, collect_leftovers
 from dlscale.benchmarks.message_sizes.peers import Place, read_note
 from dlscale.benchmarks.rank.checkpoints import checkpoint_notes, load_checkpoint, save_checkpoint
-from dlscale.benchmarks.rank.lifeline import boot_id, sweep_files
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.files import BadFile, read_record
 from dlscale.benchmarks.records.message_sizes import load_run
@@ -227,9 +226,5 @@ TARGETS: dict[str, Target] = {
     "predictions": file_target("a.jsonl", predictions, read_predictions),
     "note of a library": file_target(
         "a.json", lambda: NOTE, lambda p: read_note(Place(p.with_suffix(""))), share=0.2
-    ),
-    "files that ranks left": file_target(
-        f"files-{boot_id()}-1", lambda: b"/dev/shm/dlscale-fuzz-a\n/tmp/hydra-fuzz-b\n" * 3,
-        lambda p: sweep_files(p.parent), share=0.2,
     ),
 }  # fmt: skip

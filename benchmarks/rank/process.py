@@ -1,11 +1,15 @@
-"""Which rank a process is, there and on its node, as launchers say, and which cores it may use.
+"""A rank as a process: which one it is, by its launcher, its cores, its machine, and its end with its parent.
 
 Imports nothing heavy: it runs before anything can start a thread.
 """
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
 import os
+import signal
+from pathlib import Path
 
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
@@ -61,3 +65,18 @@ def bind(cores_per_rank: int, *, num_workers: int) -> list[int]:
         cores = allowed[num_workers * cores_per_rank :] or allowed
     os.sched_setaffinity(0, cores)
     return cores
+
+
+def boot_id() -> str:
+    """A hash that is equal for processes on the same booted machine."""
+    text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent() -> None:
+    """From now on the kernel ends this process, stopped or not, when its parent has ended, for whatever reason."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -4,7 +4,7 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
-from dlscale.benchmarks.rank import affinity
+from dlscale.benchmarks.rank import process
 
 NAMES = {name for row in LAUNCHERS.values() for name in (*row.ranks, *row.local_ranks)}
 
@@ -30,17 +30,17 @@ def outside_of_launchers(monkeypatch):
 def test_a_rank_is_what_its_launcher_says(monkeypatch, variables, local):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    affinity.require_local_rank(4)
-    assert (affinity.launched_rank(), affinity.local_rank()) == (5, local)
+    process.require_local_rank(4)
+    assert (process.launched_rank(), process.local_rank()) == (5, local)
 
 
 def test_without_a_launchers_variables_ranks_are_not_taken_for_the_first_of_their_node(monkeypatch):
-    affinity.require_local_rank(1)
+    process.require_local_rank(1)
     monkeypatch.setenv("PMI_RANK", "1")  # where a launcher's own row has more to say
     with pytest.raises(UsageError, match=r"which of 2 ranks of its node it is .*MPI_LOCALRANKID.*PALS_LOCAL"):
-        affinity.require_local_rank(2)
+        process.require_local_rank(2)
     monkeypatch.delenv("PMI_RANK")
     with pytest.raises(
         UsageError, match=r"told this process its rank .*PALS_RANKID.*start it with one of: torchrun, mpiexec"
     ):
-        affinity.launched_rank()
+        process.launched_rank()
