@@ -73,7 +73,7 @@ def _end_tree(process: subprocess.Popen[bytes]) -> None:
 
 def descendants(pid: int) -> list[psutil.Process]:
     """The processes of this machine that `pid` started, and those that they started."""
-    return psutil.Process(pid).children(recursive=True)
+    return list(psutil.Process(pid).children(recursive=True))
 
 
 def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
