@@ -157,7 +157,7 @@ def contrast_study(
     """
     stated = study_in(folder) if folder else StatedStudy(fields={})
     variants = stated.variants
-    named, _ = with_curve_names(records, (), settings=variants.settings if variants else ())
+    named, _ = with_curve_names(records, (), settings=variants.settings)
     study = measure(named, order=stated.order, variants=variants)
     tested = declared_contrasts(study, factor=factor, reference=reference, ranks=ranks, backends=backends)
     if as_json:

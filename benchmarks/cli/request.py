@@ -28,7 +28,7 @@ from dlscale.base.strings import Data, Text
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Plan, num_comparisons
 from dlscale.benchmarks.study.settings import OPTIONS as STUDY_OPTIONS
-from dlscale.benchmarks.study.settings import SEVERAL, Option, assigned, nested, options_of, place_of
+from dlscale.benchmarks.study.settings import SEVERAL, Option, assigned, nested, options_of
 from dlscale.benchmarks.study.sizes import check_slept, shape
 from dlscale.benchmarks.study.study import WHAT, WHERE, Study, load_study
 from dlscale.benchmarks.systems.emulation import with_emulation
@@ -115,16 +115,9 @@ class Request(Frozen):
         """The value that the user gave for a field of the study; None if none."""
         return self.fields.get(name)
 
-    def changed(
-        self, *, without: tuple[str, ...] = (), fields: dict[str, Any] | None = None, **own: Any
-    ) -> Request:
-        """The same with other `fields` and `own` values, and without the fields or tables of that name."""
-        kept = {
-            name: value
-            for name, value in self.fields.items()
-            if name not in without and place_of(name)[0] not in without
-        }
-        return self.model_copy(update={**own, "fields": kept | (fields or {})})
+    def changed(self, *, fields: Mapping[str, Any] | None = None, **own: Any) -> Request:
+        """The same with other `fields` and `own` values."""
+        return self.model_copy(update={**own, "fields": {**self.fields, **(fields or {})}})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

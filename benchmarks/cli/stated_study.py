@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from dlscale.analysis.variants import Variants
-from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.records.record import BASES, Base
@@ -36,15 +35,15 @@ class StatedStudy:
             return []
 
     @property
-    def variants(self) -> Variants | None:
-        """The axes of the study; None where it has none, or that is not said."""
+    def variants(self) -> Variants:
+        """The axes of the study, none where that is not said."""
         try:
             study = Study.model_validate(self.fields)
         except ValidationError:
-            return None
+            return Variants()
         # Learning rates change no speed.
         axes = {name: values for name, values in study.axes.items() if name not in TARGET_FIELDS}
-        return Variants(axes=axes) or None
+        return Variants(axes=axes)
 
     @property
     def base(self) -> Base | None:
@@ -56,23 +55,12 @@ class StatedStudy:
 def study_in(folder: Path) -> StatedStudy:
     """The study in a folder, without fields where study.json does not say."""
     try:
-        return read_stated(folder)
-    except UsageError:
-        return StatedStudy(fields={})
-
-
-def read_stated(folder: Path) -> StatedStudy:
-    """The study in a folder. Raises UsageError where study.json does not say."""
-    path = folder / STUDY_FILE
-    try:
-        file = parse_json_object(read_regular(path))
-        study = file["study"]
-        if not isinstance(study, dict):
-            raise ValueError(f"its study is {str(study)[:40]!r}, which is no table")
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"{path} cannot be read: {error}; delete it, or give other --results") from None
+        file = parse_json_object(read_regular(folder / STUDY_FILE))
+    except (OSError, ValueError):
+        file = {}
+    study = file.get("study")
     try:
         system = System.model_validate(file.get("system"))
     except ValidationError:
         system = None
-    return StatedStudy(fields=study, system=system)
+    return StatedStudy(fields=study if isinstance(study, dict) else {}, system=system)

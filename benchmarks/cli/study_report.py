@@ -66,9 +66,7 @@ def load(store: Store, *, base: Base | None = None, running: bool = False) -> Lo
     records, left_out = of_one_fingerprint(everything)
     stated = study_in(store.folder)
     variants = stated.variants
-    records, planned = with_curve_names(
-        records, store.planned(), settings=variants.settings if variants else ()
-    )
+    records, planned = with_curve_names(records, store.planned(), settings=variants.settings)
     study = measure(
         records,
         planned=planned,

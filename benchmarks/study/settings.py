@@ -225,16 +225,12 @@ def _setting(name: str, text: str) -> dict[str, Any]:
     return {name: read_values(text)}
 
 
-def place_of(name: str) -> tuple[str, ...]:
-    """Where an option or a setting is in a study's fields. Raises ValueError for what is neither."""
-    return tuple(name.split(".")) if name in OPTIONS or name.partition(".")[0] in TABLES else path_of(name)
-
-
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by name as a study's file has them, in tables."""
+    """Values by name as a study's file has them, in tables. Raises ValueError for a name of neither field nor setting."""
     fields: dict[str, Any] = {}
     for name, value in values.items():
-        *tables, last = place_of(name)
+        of_table = name in OPTIONS or name.partition(".")[0] in TABLES
+        *tables, last = name.split(".") if of_table else path_of(name)
         place = fields
         for table in tables:
             place = place.setdefault(table, {})

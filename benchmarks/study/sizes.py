@@ -62,14 +62,13 @@ def shape(study: Study, system: System) -> Shape:
         raise UsageError(
             "--ranks and --nodes exclude each other; give one: ranks fill one node after the other"
         )
-    if study.ranks and study.ranks != "most":
+    if study.ranks:
         sizes = [Size(math.ceil(ranks / per_node), ranks) for ranks in _with_base(study, study.ranks)]
     else:
         nodes = study.nodes or _default_nodes(min(most, DEFAULT_MAX_NODES))
         sizes = [Size(count, count * per_node) for count in nodes]
         # Base case (b) of M2: one rank through each backend.
         sizes += [Size(1, 1)] if min(nodes) == 1 else []
-        sizes = [max(sizes)] if study.ranks else sizes
     if too_large := [size.num_nodes for size in sizes if size.num_nodes > most]:
         raise UsageError(
             f"{too_large[0]} nodes on partition {study.partition or system.partition} of {system.name}, which allows "
@@ -106,9 +105,7 @@ def check_slept(study: Study, system: System, *, asked: str = "compute=sleep") -
 
 def _of_one_node(study: Study, system: System) -> Shape:
     num_cores = system.num_cores()
-    usual = default_ranks(num_cores)
-    named = usual[-1:] if study.ranks == "most" else study.ranks
-    ranks = sorted(_with_base(study, named) if named else usual)
+    ranks = sorted(_with_base(study, study.ranks) if study.ranks else default_ranks(num_cores))
     return Shape(
         sizes=tuple(Size(1, count) for count in ranks),
         ranks_per_node=None,

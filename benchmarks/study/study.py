@@ -150,9 +150,9 @@ class Study(Frozen):
     skip_bad: bool = Field(
         False, description="Skip and count samples that cannot be read, instead of failing."
     )
-    ranks: Literal["most"] | Sizes | None = Field(
+    ranks: Sizes | None = Field(
         None,
-        description="Numbers of ranks: 1,2,4, 1:8 or 1:512:x2, or most; default: 1 to one per core.",
+        description="Numbers of ranks: 1,2,4, 1:8 or 1:512:x2; default: 1 to one per core.",
         json_schema_extra=WHERE,
     )
     nodes: Sizes | None = Field(

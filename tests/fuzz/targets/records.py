@@ -12,7 +12,7 @@ import numpy as np
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.cli.stated_study import read_stated, study_in
+from dlscale.benchmarks.cli.stated_study import study_in
 from dlscale.benchmarks.cli.status import _planned
 from dlscale.benchmarks.jobs.jobs import JobFiles
 from dlscale.benchmarks.launch.overheads import read_overheads
@@ -193,7 +193,7 @@ TARGETS: dict[str, Target] = {
         "study.json", (STUDY / "study.json").read_bytes,
         each(lambda p: read_study_file(p.parent), lambda p: Store(p.parent).planned(), _planned,
              lambda p: study_in(p.parent).order, lambda p: study_in(p.parent).variants,
-             lambda p: read_stated(p.parent).base),
+             lambda p: study_in(p.parent).base),
     ),
     "record": file_target("a.1.json", golden("servers-3f9de700/records/*.json"), record, share=2.0),
     "record of a profile": file_target("a.1.json", written(profile_record()), record),
