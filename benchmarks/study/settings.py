@@ -226,7 +226,7 @@ def _setting(name: str, text: str) -> dict[str, Any]:
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by name as a study's file has them, in tables. Raises ValueError for a name of neither field nor setting."""
+    """Values by name as a study's file has them, in tables. Raises ValueError for what is neither field nor setting."""
     fields: dict[str, Any] = {}
     for name, value in values.items():
         of_table = name in OPTIONS or name.partition(".")[0] in TABLES
