@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dlscale.base.errors import UsageError, unknown
 
@@ -14,7 +13,7 @@ class Capabilities:
 
     `algorithms`: those of `algorithms.registry` that it carries. `delayed`: it can delay gradients by one step when
     asked to; `Backend.delay` says whether it does. `asynchronous` likewise, `Backend.asynchronous`. `shards`: of
-    `sharding.NAMES` those that it carries beside none, by framework. `torch_distributed`: in torch, over a process
+    `sharding.NAMES` those that it carries beside none, in torch. `torch_distributed`: in torch, over a process
     group of torch.distributed. `once`: a process can connect it only once, and before the framework computes.
     `open_ports`: its sockets are unauthenticated.
     `install`: the command that gets it where it is missing; empty means that it comes with the environment.
@@ -26,7 +25,7 @@ class Capabilities:
     devices: tuple[str, ...] = ("cpu",)
     collective: tuple[str, ...] = ()
     algorithms: tuple[str, ...] = ("sync",)
-    shards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    shards: tuple[str, ...] = ()
     torch_distributed: bool = False
     exchanges: bool = True  # False: the control without any exchange of gradients
     delayed: bool = False
@@ -65,7 +64,7 @@ TABLE = {
             devices=("cpu", "gpu"),
             collective=("torch", "tensorflow"),
             algorithms=OVER_COLLECTIVES,
-            shards={"torch": ("optimizer",), "tensorflow": ("optimizer",)},
+            shards=("optimizer",),
             delayed=True,
             needs_mpi=True,
         ),
@@ -76,7 +75,7 @@ TABLE = {
             devices=("cpu", "gpu"),
             collective=("torch",),
             algorithms=OVER_COLLECTIVES,
-            shards={"torch": ("optimizer", "parameters")},
+            shards=("optimizer", "parameters"),
             torch_distributed=True,
             open_ports=True,
         ),
@@ -87,7 +86,7 @@ TABLE = {
             devices=("cpu", "gpu"),
             collective=("torch", "tensorflow"),
             algorithms=OVER_COLLECTIVES,
-            shards={"torch": ("optimizer",), "tensorflow": ("optimizer",)},
+            shards=("optimizer",),
             delayed=True,
             needs_mpi=True,
         ),
@@ -132,7 +131,7 @@ TABLE = {
             summary="NCCL between GPUs, under DistributedDataParallel and MultiWorkerMirroredStrategy",
             frameworks=("torch", "tensorflow"),
             devices=("gpu",),
-            shards={"torch": ("parameters",)},
+            shards=("parameters",),
             torch_distributed=True,
             once=True,
             open_ports=True,
@@ -158,6 +157,11 @@ def capabilities(name: str) -> Capabilities:
     if name not in NAMES:
         raise UsageError(unknown("backend", name, NAMES))
     return TABLE[name]
+
+
+def carried_shards(name: str, framework: str) -> tuple[str, ...]:
+    """Of `sharding.NAMES` those that a backend carries in that framework beside none."""
+    return capabilities(name).shards if framework == "torch" else ()
 
 
 def with_capability(capability: str) -> tuple[str, ...]:

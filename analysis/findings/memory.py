@@ -192,8 +192,7 @@ MEMORY = TableOf[MemoryUse](
         "Parameters, gradients, optimizer: bytes that a rank keeps between steps, the largest rank's, "
         "where the framework tells. Expected: of all three, 4 bytes of each weight, as much of its gradient, "
         f"and 4 for each number that optimizers keep of it; with shard {OPTIMIZER} the latter over the ranks, with "
-        f"{PARAMETERS} all of it over the ranks. TensorFlow's gradients are there during a step alone, and a rank's "
-        "own pieces of weights lie beside the weights. Sent: (P - 1)/P of what a rank hands to reduce-scatters and "
+        f"{PARAMETERS} all of it over the ranks. Sent: (P - 1)/P of what a rank hands to reduce-scatters and "
         "allgathers, an allreduce being both. Peak: the most that a rank's process held; in windows: without its start."
     ),
     tags=lambda use: tags_of(use.cell),

@@ -113,8 +113,6 @@ def scenario_of(
         spare_core=machine.has_spare_core(per_node),
     )
     of_shards = _assumed_of_shards(backend, backend_options, profile.framework, shard, on_gpus=on_gpus)
-    if shard != NONE:
-        rule = replace(rule, overlap="none" if profile.framework == "tensorflow" else rule.overlap)
     beside = rule.overlap != "none" and machine.default_device == "cpu"  # GPUs compute on no core of the host
     own = profile.local_batch
     if scaling_mode == "strong":

@@ -166,7 +166,7 @@ def _verb(command: click.Command, name: str, shared: Collection[tuple[str, str]]
 def backends() -> str:
     """The table of docs/comparing.md: a row per backend."""
     lines = [
-        "| backend | what it is | frameworks | devices | MPI | updates | algorithms | shards | install |",
+        "| backend | what it is | frameworks | devices | MPI | updates | algorithms | shards (torch) | install |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in NAMES:
@@ -187,7 +187,7 @@ def backends() -> str:
             "needed" if row.needs_mpi else "not needed",
             ", ".join(updates),
             algorithms,
-            "; ".join(f"{framework}: {', '.join(own)}" for framework, own in row.shards.items()) or "none",
+            ", ".join(row.shards) or "none",
             install,
         )
         lines.append(f"| {' | '.join(cells)} |")

@@ -10,6 +10,7 @@ from dlscale.benchmarks.records.cell import Setting
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.capabilities import carried_shards
 from dlscale.collectives.sharding import NONE, PARAMETERS
 from dlscale.models.frameworks import FRAMEWORKS
 
@@ -22,10 +23,9 @@ def asked_shards(study: Study) -> list[str]:
     return list(dict.fromkeys(map(str, [study.shard, *study.axes.get("shard", ())])))
 
 
-def carried_shards(backend: str, frameworks: Iterable[str]) -> frozenset[str]:
+def carried_in(backend: str, frameworks: Iterable[str]) -> frozenset[str]:
     """What a backend carries in any of these frameworks."""
-    shards = capabilities(backend).shards
-    return frozenset([NONE]).union(*(shards.get(framework, ()) for framework in frameworks))
+    return frozenset([NONE]).union(*(carried_shards(backend, framework) for framework in frameworks))
 
 
 def carried_settings(
@@ -42,7 +42,7 @@ def carried_settings(
     """
     if backend not in BACKENDS:
         return list(variants)  # refused where backends are looked at
-    carried = carried_shards(backend, frameworks) if algorithm == SYNC else frozenset([NONE])
+    carried = carried_in(backend, frameworks) if algorithm == SYNC else frozenset([NONE])
     exchanges = capabilities(backend).exchanges
     kept: list[Mapping[str, Setting]] = []
     for settings in variants:
@@ -65,7 +65,7 @@ def check_shards(study: Study, pairs: Sequence[tuple[str, str]]) -> list[str]:
     for shard in asked_shards(study):
         if shard == NONE:
             continue
-        if not any(shard in carried_shards(backend, [framework]) for backend, framework in exchanging):
+        if not any(shard in carried_shards(backend, framework) for backend, framework in exchanging):
             raise UsageError(_nobody(shard, pairs, device=study.device))
         others = [name for name in study.algorithms if name != SYNC]
         if len(others) == len(study.algorithms):
@@ -94,7 +94,7 @@ def _left_out(study: Study, pairs: Iterable[tuple[str, str]]) -> list[str]:
     """A warning for what each exchanging backend lacks."""
     lacking: dict[tuple[str, str], list[str]] = {}  # (backend, values) -> frameworks
     for backend, framework in pairs:
-        known = carried_shards(backend, [framework])
+        known = carried_in(backend, [framework])
         values = ",".join(shard for shard in asked_shards(study) if shard not in known)
         if values and capabilities(backend).exchanges:
             lacking.setdefault((backend, values), []).append(framework)
@@ -109,10 +109,10 @@ def _nobody(shard: str, pairs: Sequence[tuple[str, str]], *, device: str) -> str
     backends = list(dict.fromkeys(backend for backend, _ in pairs))
     frameworks = list(dict.fromkeys(framework for _, framework in pairs))
     there = [name for name in BACKENDS if device in capabilities(name).devices]
-    able = [name for name in there if shard in carried_shards(name, frameworks)]
+    able = [name for name in there if shard in carried_in(name, frameworks)]
     choice = f"--backends from: {', '.join(able)}"
     if not able:
-        elsewhere = [name for name in FRAMEWORKS if any(shard in carried_shards(b, [name]) for b in there)]
+        elsewhere = [name for name in FRAMEWORKS if any(shard in carried_shards(b, name) for b in there)]
         choice = f"--frameworks from: {', '.join(elsewhere)}"
     where = f"over {', '.join(backends)} in {', '.join(frameworks)}"
     return f"shard={shard} {where}: nothing here carries it; choose {choice}"

@@ -7,7 +7,8 @@
                 and its gradients are reduce-scattered
 
 `optimizer` is ZeRO's stage 1, `parameters` its stage 3 (Rajbhandari et al. 2020, arXiv:1910.02054); the latter is
-torch's own `fully_shard`, as its users run it. (`workload.Shard` is something else: a rank's part of the batch.)
+torch's own `fully_shard`, as its users run it. Both exist in torch alone. (`workload.Shard` is something else: a rank's
+part of the batch.)
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from dlscale.base.errors import UsageError, unknown
 from dlscale.collectives.capabilities import NAMES as BACKENDS
-from dlscale.collectives.capabilities import TABLE, capabilities
+from dlscale.collectives.capabilities import carried_shards
 
 NONE, OPTIMIZER, PARAMETERS = NAMES = ("none", "optimizer", "parameters")
 
@@ -30,8 +31,6 @@ OF_AVERAGES = {
     "bucket_cap_mb": 25,
 }
 
-
-ON_GPUS = ("gloo", "nccl")  # whose process groups take tensors that lie there
 
 COMPILED = (
     f"shard={PARAMETERS} with compiled networks: a graph of torch.compile ends wherever weights are gathered, and "
@@ -54,19 +53,18 @@ def check_sharding(
         raise UsageError(unknown("shard", shard, NAMES))
     if shard == NONE:
         return
-    row = capabilities(backend)
-    if shard not in row.shards.get(framework, ()):
-        able = ", ".join(name for name in BACKENDS if shard in TABLE[name].shards.get(framework, ()))
+    if shard not in carried_shards(backend, framework):
+        able = ", ".join(name for name in BACKENDS if shard in carried_shards(name, framework))
         what = f"backend {backend} has no shard={shard} in {framework}"
         raise UsageError(f"{what}; choose from: {able}" if able else f"{what}, nor has any other backend")
     if algorithm != "sync":
         raise UsageError(
             f"shard={shard} with algorithm {algorithm}: there ranks train alone between exchanges; leave one out"
         )
-    if device != "cpu" and (shard == OPTIMIZER or backend not in ON_GPUS):
+    if device != "cpu" and shard == OPTIMIZER:
         raise UsageError(
-            f"shard={shard} over {backend} works on host memory, and device {device} was asked for; choose device cpu, "
-            f"or shard={PARAMETERS} over {', '.join(ON_GPUS)}"
+            f"shard={shard} works on host memory, and device {device} was asked for; choose device cpu, or "
+            f"shard={PARAMETERS}"
         )
     if shard == PARAMETERS and compiled:
         raise UsageError(COMPILED)

@@ -6,7 +6,6 @@ allreduce, and 1/P of the optimizers' state and work.
 
 from __future__ import annotations
 
-import importlib
 import time
 from typing import Any, cast
 
@@ -54,11 +53,9 @@ class OptimizerShardingBackend(InStep):
         """
         replica = factory(shard=shard, seed=seed, gate=gate)
         take_first_weights(replica, self._first)
-        integration: Any = importlib.import_module(
-            f"dlscale.collectives.sharding._{replica.framework}_optimizer"
-        )
-        trainer: Trainer = integration.over(replica, self._own, self._training, gathering=self._first)
-        return trainer
+        from dlscale.collectives.sharding import _torch_optimizer
+
+        return _torch_optimizer.over(replica, self._own, self._training, gathering=self._first)
 
     def gather_seconds(self) -> float:
         """Of the team that took longest: teams gather at the same time."""

@@ -222,7 +222,6 @@ def facts(own: OwnFile, batch: Arrays) -> dict[str, Any]:
         "forward_flops_per_sample": flops_in(lambda *given: network(*given, training=True), inputs),
         "optimizer": type(optimizer).__name__,
         "learning_rate": float(f"{float(optimizer.learning_rate):.7g}"),  # kept in float32
-        "whole_tensors": f"Keras's {type(optimizer).__name__} keeps its state by the network's own variables",
         "num_classes": classes if len(labels.shape) == 1 else 0,
         "running_statistics": len(network.ordered) > len(network.trained) + len(network._generators),
         "random": _draws(own, network, inputs, labels),

@@ -13,7 +13,6 @@ from dlscale.collectives import NAMES, capabilities
 from dlscale.collectives.backend import GATHER_SIZES
 from dlscale.collectives.sharding import check_sharding
 from dlscale.collectives.sharding.optimizer import TimedCollective
-from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.weights import WEIGHT
 
 from .conftest import audit_steps, device_of, make_factory, mark
@@ -24,39 +23,36 @@ ADAM_SLOTS = 2  # beside each weight
 PADDING = 4000  # bytes on a rank, of short chunks and of counts of steps
 
 
-def carries(name, framework, shard):
-    """On the device of this launch. On cores TensorFlow, which traces every trainer for a second, only over `mpi`."""
+def carries(name, shard):
+    """On the device of this launch."""
     device = os.environ.get("DLSCALE_CONTRACT_DEVICE", "cpu")
-    if (name, framework, device) == ("ring", "tensorflow", "cpu"):
-        return False
     try:
-        check_sharding(name, {}, framework=framework, shard=shard, device=device)
+        check_sharding(name, {}, framework="torch", shard=shard, device=device)
     except UsageError:
         return False
     return device in capabilities(name).devices
 
 
 SHARDED = [
-    pytest.param(name, framework, shard, id=f"{name}-{framework}-{shard}", marks=mark(name, framework))
+    pytest.param(name, shard, id=f"{name}-{shard}", marks=mark(name, "torch"))
     for name in NAMES
-    for framework, shards in capabilities(name).shards.items()
-    for shard in shards
-    if carries(name, framework, shard)
+    for shard in capabilities(name).shards
+    if carries(name, shard)
 ]
-of_all = pytest.mark.parametrize(("name", "framework", "sharding"), SHARDED)
+of_all = pytest.mark.parametrize(("name", "sharding"), SHARDED)
 
 
 @pytest.fixture
 def sharded(connected):
-    """sharded(name, framework, sharding): a backend that is closed when the test ends."""
-    return lambda name, framework, sharding: connected(name, framework, shard=sharding)
+    """sharded(name, sharding): a backend that is closed when the test ends."""
+    return lambda name, sharding: connected(name, "torch", shard=sharding)
 
 
 @of_all
 def test_gates_and_audits_pass_and_each_rank_keeps_its_part(
-    sharded, name, framework, sharding, audited_training, world, shard
+    sharded, name, sharding, audited_training, world, shard
 ):
-    backend, factory = sharded(name, framework, sharding), make_factory(framework, device=device_of(name))
+    backend, factory = sharded(name, sharding), make_factory("torch", device=device_of(name))
     found = update_gates(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
     assert {gate.name: gate.passed for gate in found} == dict.fromkeys(
         ("broadcast", "gradient", "sharding"), True
@@ -85,7 +81,7 @@ def test_units_are_gathered_for_each_pass_that_needs_them(
     sharded, network, num_gathers, audited_training, world, shard
 ):
     """GPT's two blocks twice, and the rest once; of CosmoGAN's networks the one that both losses go back through."""
-    backend, factory = sharded("gloo", "torch", "parameters"), make_factory("torch", network)
+    backend, factory = sharded("gloo", "parameters"), make_factory("torch", network)
     found = update_gates(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
     assert all(gate.passed for gate in found), found
     trainer = backend.distribute(factory, shard=shard, seed=11 + shard.index)
@@ -97,8 +93,8 @@ def test_units_are_gathered_for_each_pass_that_needs_them(
 
 @pytest.mark.on_ranks(2)
 @of_all
-def test_a_saved_state_goes_on_with_and_without_shards(sharded, name, framework, sharding, world, shard):
-    backend, factory = sharded(name, framework, sharding), make_factory(framework, device=device_of(name))
+def test_a_saved_state_goes_on_with_and_without_shards(sharded, name, sharding, world, shard):
+    backend, factory = sharded(name, sharding), make_factory("torch", device=device_of(name))
     trainer = backend.distribute(factory, shard=shard, seed=11)
     trainer.step()
     state = trainer.state()
@@ -108,8 +104,6 @@ def test_a_saved_state_goes_on_with_and_without_shards(sharded, name, framework,
     resumed.step()
     assert all(map(np.array_equal, resumed.weights(), trainer.weights()))
     whole = factory(shard=shard, seed=11)
-    if framework == "tensorflow":
-        whole.make_slots()
     whole.restore(state)
     assert all(np.array_equal(value, state[key]) for key, value in whole.state().items())
     for each in (trainer, resumed):
@@ -147,38 +141,30 @@ def stale(_kind, _name, monkeypatch):
     monkeypatch.setattr(TimedCollective, "allgather", late)
 
 
-def place_of(framework, sharding):
+def place_of(sharding):
     """Where a rank updates its part."""
     if sharding == "parameters":
         from dlscale.collectives.sharding._torch_parameters import PieceUpdate
 
         return PieceUpdate, "apply"
-    if framework == "torch":
-        from dlscale.collectives.sharding._torch_optimizer import PartUpdate
+    from dlscale.collectives.sharding._torch_optimizer import PartUpdate
 
-        return PartUpdate, "apply"
-    from dlscale.collectives.sharding._tensorflow_optimizer import Part
-
-    return Part, "apply"
+    return PartUpdate, "apply"
 
 
 @pytest.mark.on_ranks(2)
 @pytest.mark.parametrize(
-    ("name", "framework", "sharding", "fault"),
+    ("name", "sharding", "fault"),
     [
-        *(
-            ("mpi", framework, "optimizer", fault)
-            for framework in FRAMEWORKS
-            for fault in (never, twice, stale)
-        ),
-        ("gloo", "torch", "parameters", twice),
+        *(("mpi", "optimizer", fault) for fault in (never, twice, stale)),
+        ("gloo", "parameters", twice),
     ],
 )
-def test_a_fault_of_a_part_is_seen(sharded, name, framework, sharding, fault, monkeypatch, world, shard):
-    backend = sharded(name, framework, sharding)
+def test_a_fault_of_a_part_is_seen(sharded, name, sharding, fault, monkeypatch, world, shard):
+    backend = sharded(name, sharding)
     if shard.index == 1:
-        fault(*place_of(framework, sharding), monkeypatch)
-    factory = make_factory(framework, device=device_of(name))
+        fault(*place_of(sharding), monkeypatch)
+    factory = make_factory("torch", device=device_of(name))
     gate = sharding_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
     assert not gate.passed
     assert gate.value is None or gate.value > 10 * gate.tolerance

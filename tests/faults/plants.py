@@ -232,10 +232,8 @@ def _part_of_rank_1(change):
     cell = _cell()
     if cell["shard"] == "parameters":
         from dlscale.collectives.sharding._torch_parameters import PieceUpdate as Kind
-    elif cell["framework"] == "torch":
-        from dlscale.collectives.sharding._torch_optimizer import PartUpdate as Kind
     else:
-        from dlscale.collectives.sharding._tensorflow_optimizer import Part as Kind
+        from dlscale.collectives.sharding._torch_optimizer import PartUpdate as Kind
     num_updates = [0]
 
     def make(apply):

@@ -54,7 +54,7 @@ SERVERS = [
     served("grpc_ps", "tensorflow", **ASYNCHRONOUS),
 ]
 SHARDED = [
-    *(TWO | {"shard": "optimizer", "framework": framework} for framework in ("torch", "tensorflow")),
+    TWO | {"shard": "optimizer"},
     TWO | {"backend": "gloo", "shard": "parameters"},
 ]
 SHARING = [

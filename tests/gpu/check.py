@@ -28,7 +28,8 @@ from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.gpus import ask
 from dlscale.benchmarks.systems.system import GPU_BACKEND, default_environment, find_installation, load_system
 from dlscale.collectives import NAMES, capabilities
-from dlscale.collectives.sharding import ON_GPUS
+from dlscale.collectives.capabilities import carried_shards
+from dlscale.collectives.sharding import PARAMETERS
 from dlscale.models.frameworks import DEVICES, FRAMEWORKS, GPU_HELP
 
 TOP = Path(__file__).parents[2]
@@ -186,7 +187,7 @@ def contracts(framework, sizes, logs, installation, flavour, device) -> Iterator
         alone = {"selected": f"{backend}-{framework}", "backends": backend}
         for num_ranks in numbers:
             yield step(f"contract of {backend}", "test_trainer.py", num_ranks, **alone)
-            if framework == "torch" and backend in ON_GPUS:
+            if PARAMETERS in carried_shards(backend, framework):
                 yield step(f"sharded weights over {backend}", "test_sharded.py", num_ranks, **alone)
     if framework == "torch":
         for num_ranks in range(2, 1 + min(3, max(sizes["mpi"]))):

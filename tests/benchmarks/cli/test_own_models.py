@@ -104,11 +104,11 @@ CLIPPED = ("\nloss =", "\nclip_norm = 1\nloss =")
         ),
         ("ring --shard optimizer", ("optim.Adam(", "optim.AdamW("), None),
         (
-            "ring --shard parameters",
+            "gloo --shard parameters",
             ("torch.nn.Sequential(", "One("),
             "with mine.py: the network has no blocks",
         ),
-        ("ring --shard parameters", ("optim.Adam(", "optim.AdamW("), None),
+        ("gloo --shard parameters", ("optim.Adam(", "optim.AdamW("), None),
     ],
 )
 def test_what_cannot_make_a_files_updates_is_refused(
