@@ -34,7 +34,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution compare-algorithms compare-frameworks horovod collectives-setup collectives figures verify-figures report proposal test test-all test-nightly fuzz gpu-check check lint types format benchmark validate-prediction validate-emulated docs dist clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution compare-algorithms compare-frameworks horovod collectives-setup collectives figures verify-figures report proposal test test-all test-nightly fuzz gpu-check check lint types format benchmark validate-prediction docs dist clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -149,9 +149,6 @@ benchmark: .venv/.benchmark  ## What dlscale itself costs, by asv (NAME=report f
 
 validate-prediction: .venv  ## Predictions versus closed forms, replayed programs, emulated hosts and published curves (a minute)
 	@$(BIN)/python -m tests.validation.page docs/measurements/prediction-validation.md
-
-validate-emulated: .venv  ## Measure on emulated hosts what predictions are held to (root; half an hour; LAUNCHES= EMULATION= RESULTS=)
-	@$(BIN)/python -m tests.validation.measure_hosts $(foreach name,LAUNCHES EMULATION RESULTS,$(call option,$(name)))
 
 $(ENVIRONMENTS): %: %/.installed
 

@@ -119,7 +119,7 @@ def _joined(members: Mapping[str, Cell]) -> dict[str, str]:
 # What differs along a curve of splits.
 _ALONG = {
     *("num_ranks", "num_nodes", "split"),
-    *("local_batch", "global_batch", "control", "data", "slept"),
+    *("local_batch", "global_batch", "control", "data"),
 }
 
 

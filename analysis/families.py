@@ -57,8 +57,6 @@ class Family:
     precision: str
     compiled: bool
     device: str
-    # What computation is replaced by; empty: nothing. Names of files have it, digests of families need not.
-    slept: str = field(default="", repr=False)
     tokens_per_sample: int = field(
         default=0, repr=False, compare=False
     )  # follows; 0 where samples are no sequences
@@ -92,7 +90,7 @@ class Family:
 
     @property
     def title(self) -> str:
-        how = " ".join([self.framework, *self._variants]).replace(" sleep of", ", sleep of")
+        how = " ".join([self.framework, *self._variants])
         return f"{self.workload} {self.preset}, {how}, {self.scaling_mode} scaling on {self.system}"
 
     @property
@@ -103,11 +101,10 @@ class Family:
 
     @property
     def _variants(self) -> list[str]:
-        """The settings that differ from the defaults: compilation, device, sleep."""
+        """The settings that differ from the defaults: compilation, device."""
         return [
             *(["compiled"] if self.compiled else []),
             *([self.device] if self.device != DEFAULT_DEVICE else []),
-            *([self.slept] if self.slept else []),
         ]
 
     def covers(self, reference: Family) -> bool:
@@ -155,7 +152,6 @@ def family_of(cell: Cell, *, system: str) -> Family:
         precision=cell.precision,
         compiled=cell.compiled,
         device=cell.device,
-        slept=cell.slept.text if cell.slept else "",
         tokens_per_sample=tokens_per_sample(cell),
         data=cell.data,
         cores_per_rank=cell.cores_per_rank,

@@ -47,7 +47,6 @@ def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
         "environment": environment_text(cell),
         **attributes(cell, "scaling_mode num_ranks num_servers num_nodes cores_per_rank threads_per_rank"),
         **attributes(cell, "local_batch global_batch precision compiled device data"),
-        "slept": cell.slept.text if cell.slept else "",
         "unchecked": cell.unchecked,
     }
 

@@ -197,7 +197,7 @@ def workload_title(name: str) -> str:
 
 EVIDENCE = {
     "measured": "measured",
-    "emulated": "emulated: real ranks, but nodes that share a machine, a shaped network, or replaced compute",
+    "emulated": "emulated: real ranks, but nodes that share a machine",
     "simulated": "simulated: predicted by a model, nothing was run",
     "published": "published: taken from a paper",
 }

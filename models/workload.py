@@ -25,7 +25,6 @@ from dlscale.models.frameworks import FRAMEWORKS, framework_module
 from dlscale.models.layers import Layer
 from dlscale.models.optimizers import OptimizerRule
 from dlscale.models.parallel import Neighbours, Rows, deal_rows
-from dlscale.models.slept import SleepOperations, Slept
 
 SYNTHETIC = Path("synthetic")  # in the place of a data file
 
@@ -90,8 +89,7 @@ class Execution:
     `precision` bf16 computes in bfloat16 and keeps weights, gradients and updates in float32 (autocast in torch, the
     mixed-precision policy in TensorFlow); tf32 is float32 of which a GPU rounds the factors of products; fp64, for
     references alone, computes in float64. `compiled` is torch.compile, or XLA in TensorFlow. On `device` gpu a replica
-    lives on the GPU that its process has taken (`prepare`). `sleep` is no part of what is compared: it is how
-    TensorFlow sleeps (`collectives/training/sleep.py`).
+    lives on the GPU that its process has taken (`prepare`).
     """
 
     precision: str = "fp32"
@@ -99,8 +97,6 @@ class Execution:
     device: str = "cpu"  # one of DEVICES
     learning_rate: float | None = None  # of every optimizer; None: the workload's own
     optimizer: OptimizerRule | None = None  # of every objective; None: the network's own
-    slept: Slept | None = None  # in place of forward pass and backpropagation; None: they are computed
-    sleep: SleepOperations | None = None  # torch needs none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,8 +78,8 @@ def _missing(name: str) -> str | None:
 
 
 def _no_hosts() -> str | None:
-    """Why no network namespaces can be made; benchmarks/launch/hosts.py makes hosts of them."""
-    from dlscale.benchmarks.launch.hosts import missing
+    """Why no network namespaces can be made; tests/network/hosts.py makes hosts of them."""
+    from tests.network.hosts import missing
 
     return missing()
 

@@ -102,13 +102,8 @@ def _groups(record: Record) -> Iterator[tuple[str, Mapping[str, object], Tags]]:
         yield "study", {"digest": own.study_digest, "budget": budget}, every
         yield "rules", _sorted(own.rules), every
         yield "fabric", _sorted(own.fabric), every
-        yield "emulated hosts", _sorted(own.emulation), every
     yield "study", {"seed of order and weights": record.order_seed}, every
     yield "data", {cell.workload: cell.data}, workload
-    if cell.slept:
-        yield "computation", {cell.workload: cell.slept.text}, workload
-    if cell.slept and cell.slept.source:
-        yield "profile of the computation", {cell.workload: cell.slept.source}, workload
     if cell.unchecked:
         yield "not checked", {cell.workload: cell.unchecked}, workload
     yield "variables", _sorted(record.environment_variables), framework

@@ -83,8 +83,6 @@ def hardware_use(rows: Iterable[ScalingRow], system: System | None = None) -> li
 
 
 def _flops_per_sample(cell: Cell) -> int | None:
-    if cell.slept:
-        return None
     try:
         preset = cell.preset_facts
     except (UsageError, ImportError):  # of another version's records

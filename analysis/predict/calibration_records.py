@@ -15,7 +15,7 @@ which a band beyond the measured sizes has to contain.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,9 +35,8 @@ from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.node_calibration import node_line, on_node
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.scenario import Scenario, jitter_text
-from dlscale.analysis.records import settings_text
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.cell import Cell, Setting
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.message_sizes import (
     CAMPAIGN_FILE,
@@ -63,15 +62,13 @@ def calibrated_scenario(
     folders: Sequence[Path],
     sizes: Sequence[int],
     *,
-    links: Mapping[str, Setting],
     fingerprint: str | None,
     force: bool,
 ) -> Scenario:
     """The scenario on the network that folders of studies and collectives runs calibrate; as it is without an exchange.
 
-    `links` are those between emulated hosts, as a record keeps them, and `fingerprint` is that of the profile. Raises
-    UsageError where exchanges are of another machine, code or placement, where there are too few, and where the
-    calibration has doubts, unless `force`, which keeps them.
+    `fingerprint` is that of the profile. Raises UsageError where exchanges are of another machine, code or placement,
+    where there are too few, and where the calibration has doubts, unless `force`, which keeps them.
     """
     if not scenario.rule.exchanges:
         return scenario
@@ -87,7 +84,7 @@ def calibrated_scenario(
         records, _ = load_records(folder)
         points += points_of_study(records, measured, fingerprint=fingerprint)
         for record in (record for record in exchanges_of(records, measured) if record.good):
-            check_record(record, machine, folder.name, links=links)
+            check_record(record, machine, folder.name)
             fingerprint = fingerprint or record.fingerprint.digest
     source = ", ".join(folder.name for folder in folders)
     studies = [record for folder in folders if not _is_run(folder) for record in load_records(folder)[0]]
@@ -137,22 +134,8 @@ def _is_run(folder: Path) -> bool:
     return (folder / CAMPAIGN_FILE).is_file()
 
 
-def check_record(record: Record, machine: System, study: str, *, links: Mapping[str, Setting]) -> None:
+def check_record(record: Record, machine: System, study: str) -> None:
     """Raises UsageError for an exchange between other nodes than the machine's."""
-    if machine.emulation:
-        configuration = record.configuration
-        measured = {**configuration.fabric, **configuration.emulation} if configuration else {}
-        differing = ", ".join(
-            f"{name} {measured.get(name, 'not stated')}, not {links.get(name, 'stated')}"
-            for name in {**links, **measured}
-            if measured.get(name) != links.get(name)
-        )
-        if differing:
-            raise UsageError(
-                f"calibration from {study}: its links are not those of {machine.name} ({differing}); give a study "
-                "with the same, or --system as it was measured"
-            )
-        return
     if record.system != machine.name:
         raise UsageError(
             f"calibration from {study}: its exchanges are of {record.system}, not of {machine.name}; give a study of "
@@ -167,17 +150,11 @@ def check_record(record: Record, machine: System, study: str, *, links: Mapping[
 
 def _check_run(campaign: MessageSizeRun, machine: System, run: str) -> None:
     """Raises UsageError for a run on another system; one that names none is not known to be."""
-    fabric = machine.fabric
-    if campaign.system in (None, machine.title):
-        return
-    # Emulated hosts have the links of others whose rate is the same.
-    rate = fabric.bandwidth.number if machine.emulation and fabric and fabric.bandwidth else None
-    if rate and campaign.wire_bytes_per_second == rate:
-        return
-    raise UsageError(
-        f"calibration from {run}: its exchanges are of {campaign.system}, not of {machine.title}; give a run on the "
-        "system that is predicted"
-    )
+    if campaign.system not in (None, machine.title):
+        raise UsageError(
+            f"calibration from {run}: its exchanges are of {campaign.system}, not of {machine.title}; give a run on "
+            "the system that is predicted"
+        )
 
 
 def _placed_alike(
@@ -254,20 +231,11 @@ def _check_one_origin(good: Sequence[Record], backend: str, fingerprint: str | N
     for name, kinds in (
         ("system", {record.system for record in good}),
         ("kind of evidence", {str(record.evidence) for record in good}),
-        ("kind of links", {_links(record) for record in good}),
     ):
         if len(kinds) > 1:
             raise UsageError(
                 f"calibration of {backend}: records of {', '.join(sorted(kinds))}; give a study of one {name}"
             )
-
-
-def _links(record: Record) -> str:
-    """The links between emulated hosts, which settings change; empty on real nodes."""
-    configuration = record.configuration
-    if configuration is None or not configuration.emulation:
-        return ""
-    return settings_text({"bandwidth": configuration.fabric.get("bandwidth", 0), **configuration.emulation})
 
 
 def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[CalibrationPoint]:

@@ -119,7 +119,7 @@ def rank_variation(measured: Iterable[MeasuredCase], profiled: Record) -> tuple[
 def _computes_alike(record: Record, profiled: Record) -> bool:
     """Whether a record has the times of several ranks that compute as the profile's does without waiting."""
     cell, own = record.case.cell, profiled.case.cell
-    names = {"workload", "framework", "slept", *CHOICES} - {"local_batch"}
+    names = {"workload", "framework", *CHOICES} - {"local_batch"}
     return (
         (cell.control, cell.backend, cell.split) == ("train", "none", 1)
         and cell.num_ranks >= MIN_RANKS

@@ -124,7 +124,7 @@ def between_gpus(network: Network, devices: Devices) -> Network:
 
 
 def _by_tcp(fabric: Fabric) -> bool:
-    """Whether messages go by TCP: over Ethernet, unless its name says otherwise, and between emulated hosts."""
+    """Whether messages go by TCP: over Ethernet, unless its name says otherwise."""
     name = fabric.name.value.lower()
     return "tcp" in name or ("ethernet" in name and "roce" not in name and "rdma" not in name)
 

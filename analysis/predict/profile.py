@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, replace
 
 from dlscale.base.errors import UsageError
-from dlscale.models.slept import Slept
-
-SLEEP_DIGITS = 6  # of seconds: a microsecond
 
 SOURCES = "; sources: "  # of a profile's source, behind what it says
 
@@ -125,22 +120,4 @@ def at_share(profile: Profile, share: float) -> Profile:
             replace(gradient, ready_seconds=share * gradient.ready_seconds) for gradient in profile.gradients
         ),
         step_seconds=tuple(update + share * max(0.0, step - update) for step in profile.step_seconds),
-    )
-
-
-def slept_by(profile: Profile) -> Slept:
-    """The sleep that a profile stands for, up to its last gradient; the update is computed."""
-    forward = round(checked(profile).forward_seconds, SLEEP_DIGITS)
-    ready = {
-        gradient.name: max(0.0, round(gradient.ready_seconds - forward, SLEEP_DIGITS))
-        for gradient in profile.gradients
-    }
-    backward = max(ready.values())
-    text = json.dumps([forward, backward, ready], sort_keys=True)
-    return Slept(
-        forward_seconds=forward,
-        backward_seconds=backward,
-        source=profile.source,
-        digest=hashlib.sha256(text.encode()).hexdigest()[:12],
-        ready=ready,
     )

@@ -50,7 +50,6 @@ def launch(record: Record) -> Columns:
         "environment": environment_text(cell),
         "target": goal_text(cell.target) if cell.target else "",
         "learning_rate": cell.target.learning_rate if cell.target else None,
-        "slept": cell.slept.text if cell.slept else "",
         "unchecked": cell.unchecked,
         "position": record.case.position,
         "evidence": record.evidence,

@@ -25,7 +25,6 @@ from dlscale.collectives import capabilities, with_capability
 if TYPE_CHECKING:
     from dlscale.benchmarks.message_sizes.cluster import Cluster
     from dlscale.benchmarks.records.message_sizes import Collective
-    from dlscale.benchmarks.systems.system import System
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -253,7 +252,7 @@ def _cluster(options: Mapping[str, Any], results: Path) -> Cluster | None:
     if min(counts) < 2:
         raise UsageError("--nodes 1: that is one node; leave --system out, and give --ranks")
     try:
-        nodes = _emulated_nodes(system) if system.emulation else scheduler(system.scheduler).nodes(os.environ)
+        nodes = scheduler(system.scheduler).nodes(os.environ)
     except (ValueError, OSError) as error:
         raise UsageError(
             f"--system {name} outside a job of its ({error}); start this command in a job of {max(counts)} nodes"
@@ -267,14 +266,6 @@ def _cluster(options: Mapping[str, Any], results: Path) -> Cluster | None:
         ranks_per_node=options["ranks_per_node"],
         folder=results.absolute(),
     )
-
-
-def _emulated_nodes(system: System) -> tuple[str, ...]:
-    """The hosts of an emulated system. Raises UsageError where this machine cannot be them."""
-    from dlscale.benchmarks.launch import hosts
-
-    hosts.check_possible(system)
-    return hosts.addresses(system.partitions[system.partition or ""].num_nodes.value)
 
 
 def _collectives(words: list[str]) -> list[Collective]:

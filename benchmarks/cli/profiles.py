@@ -1,4 +1,4 @@
-"""Profiles and calibrations as users name them: stored or of a study, for predictions and for sleep as computation."""
+"""Profiles and calibrations as users name them: stored or of a study, for predictions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dlscale.analysis.predict.profile import Profile, slept_by
+from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.published_profiles import (
     PUBLISHED_PRESET,
     load_stored,
@@ -17,16 +17,13 @@ from dlscale.analysis.predict.published_profiles import (
 )
 from dlscale.analysis.predict.scenario import Scenario
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.options import choose_study, study_folders
-from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.cli.options import choose_study
 from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, latest_run
 from dlscale.benchmarks.records.record import Record
-from dlscale.benchmarks.study.study import Study
-from dlscale.benchmarks.systems.system import System, load_system
+from dlscale.benchmarks.systems.system import System
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
-from dlscale.models.slept import ByProfile, Slept, slept_key
 
 LATEST_RUN = "collectives"
 
@@ -112,13 +109,10 @@ def calibrated(
     """The scenarios on the network that these folders calibrate, with the code of the study that was profiled."""
     # Here, because the fit takes longer to import than a prediction takes.
     from dlscale.analysis.predict.calibration_records import calibrated_scenario
-    from dlscale.benchmarks.launch.configuration import stated_emulation, stated_fabric
 
-    links, fingerprint = {**stated_fabric(machine), **stated_emulation(machine)}, _fingerprint(profiled)
+    fingerprint = _fingerprint(profiled)
     return [
-        calibrated_scenario(
-            scenario, machine, folders, sizes, links=links, fingerprint=fingerprint, force=force
-        )
+        calibrated_scenario(scenario, machine, folders, sizes, fingerprint=fingerprint, force=force)
         for scenario in scenarios
     ]
 
@@ -130,55 +124,6 @@ def _fingerprint(folder: Path | None) -> str | None:
     return digests.pop() if len(digests) == 1 else None
 
 
-def with_profiles(study: Study, named: ByProfile, cells: Iterable[Cell], *, results: Path) -> Study:
-    """The study whose `cells` sleep by the profile that was `named`, each by its own.
-
-    Raises UsageError if one of them has none: of its workload, preset, framework, precision and local batch.
-    """
-    # A stored profile has no name, or that of its system.
-    is_stored = not named.name or any(name.startswith(f"{named.name}-") for name in stored_names())
-    records = [] if is_stored else _computed_profiles(named.name, results)
-    slept: dict[str, Slept] = {}
-    for cell in cells:
-        key = _key(cell)
-        if key not in slept:
-            profile = _stored_for(named, cell) if is_stored else _measured_for(named, records, cell)
-            slept[key] = slept_by(profile)
-    return study.model_copy(update={"slept_by_profile": slept})
-
-
-def _stored_for(named: ByProfile, cell: Cell) -> Profile:
-    ending = f"-{cell.workload}"
-    systems = [name.removesuffix(ending) for name in stored_names() if name.endswith(ending)]
-    if named.name:
-        systems = [named.name]  # which `load_stored` refuses if it has none of the workload
-    if len(systems) != 1:
-        raise UsageError(
-            f"{named.option}: {len(systems)} stored profiles of {cell.workload}; stored are: "
-            f"{', '.join(stored_names())}; give the system of one, or a study that measured control profile: "
-            "--set compute=profile:STUDY"
-        )
-    profile = load_stored(load_system(systems[0]), cell.workload)
-    found = slept_key(
-        workload=profile.workload,
-        preset=profile.preset,
-        framework=profile.framework,
-        precision="fp32",
-        local_batch=profile.local_batch,
-    )
-    if found != _key(cell):
-        raise _mismatch(named, cell, f"stored of {systems[0]}", [found])
-    return profile
-
-
-def _measured_for(named: ByProfile, records: Sequence[Record], cell: Cell) -> Profile:
-    found = list(dict.fromkeys(_key(record.case.cell) for record in records))
-    if _key(cell) not in found:
-        raise _mismatch(named, cell, "measured there", found)
-    own: dict[str, Any] = {"workload": cell.workload, "framework": cell.framework, "preset": cell.preset}
-    return _measured(records, **own, local_batch=cell.local_batch, precision=cell.precision)
-
-
 def _measured(records: Sequence[Record], **wanted: Any) -> Profile:
     # Here, because measured profiles take longer to import than a stored one takes to load.
     from dlscale.analysis.predict.measured_profiles import profile_of
@@ -186,37 +131,5 @@ def _measured(records: Sequence[Record], **wanted: Any) -> Profile:
     return profile_of(records, **wanted)
 
 
-def _computed_profiles(name: str, results: Path) -> list[Record]:
-    """Records of profiles of computed steps, from the latest study of that name that has any.
-
-    An emulated study of the same name, which sleeps by them, is none. Raises UsageError if there is no such study.
-    """
-    latest = choose_study(results, name)
-    others = [folder for folder in reversed(study_folders(results)) if folder.name.startswith(name)]
-    for folder in [latest] if latest == Path(name) else others:
-        records, _ = load_records(folder)
-        if found := [record for record in _profiled(records) if not record.case.cell.slept]:
-            return found
-    return []
-
-
 def _profiled(records: Iterable[Record]) -> list[Record]:
     return [record for record in records if record.case.cell.control == "profile"]
-
-
-def _key(cell: Cell) -> str:
-    return slept_key(
-        workload=cell.workload,
-        preset=cell.preset,
-        framework=cell.framework,
-        precision=cell.precision,
-        local_batch=cell.local_batch,
-    )
-
-
-def _mismatch(named: ByProfile, cell: Cell, whose: str, found: Sequence[str]) -> UsageError:
-    return UsageError(
-        f"{named.option}: no profile of {_key(cell)}; {whose}: {'; '.join(found) or 'none'}; give --workloads, "
-        "--preset, --frameworks and --batch of a profile, or measure one: dlscale run weak-scaling "
-        "--set controls=profile"
-    )

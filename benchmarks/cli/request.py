@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import click
 import rich_click
-from pydantic import BeforeValidator, Field, PositiveFloat
+from pydantic import Field, PositiveFloat
 from pydantic.config import JsonDict
 
 from dlscale.analysis.statistics import blocks_needed
@@ -29,9 +29,8 @@ from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Plan, num_comparisons
 from dlscale.benchmarks.study.settings import OPTIONS as STUDY_OPTIONS
 from dlscale.benchmarks.study.settings import SEVERAL, Option, assigned, nested, options_of
-from dlscale.benchmarks.study.sizes import check_slept, shape
+from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import WHAT, WHERE, Study, load_study
-from dlscale.benchmarks.systems.emulation import with_emulation
 from dlscale.benchmarks.systems.start import with_launcher
 from dlscale.benchmarks.systems.system import (
     DETECT,
@@ -42,19 +41,10 @@ from dlscale.benchmarks.systems.system import (
 )
 from dlscale.collectives import with_capability
 from dlscale.models.own import is_file
-from dlscale.models.slept import ByProfile, Slept, read_slept
 
 OUTPUT: JsonDict = {"panel": "Output"}
 LEAST_LAUNCHES = 6  # that carry a 95 % interval of a median (docs/metrics.md)
 NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node")
-OF_NODES = ("partition", "ranks_per_node")  # which emulated hosts have, too
-
-
-def _compute(value: Any) -> Any:
-    """What replaces computation, of `real`, `sleep:FORWARD,BACKWARD`, `profile` or `profile:STUDY`."""
-    if isinstance(value, str) and value.partition(":")[0] == "profile":
-        return ByProfile(name=value.partition(":")[2])
-    return read_slept(value) if isinstance(value, str) else value
 
 
 class Request(Frozen):
@@ -62,11 +52,6 @@ class Request(Frozen):
 
     system: Text = Field(
         "local", description="System: a known name or a .toml file.", json_schema_extra=WHERE
-    )
-    emulation: Text | None = Field(
-        None,
-        description="Links between emulated hosts: link_rate=400Mb/s,queue=2MB,congestion_control=cubic,"
-        "slow_link=3:0.5.",
     )
     launcher: Text | None = Field(
         None,
@@ -79,11 +64,6 @@ class Request(Frozen):
         None,
         description="Input file or folder, WORKLOAD=PATH,..., or synthetic; default: a sample.",
         json_schema_extra=WHAT,
-    )
-    compute: Annotated[Slept | ByProfile | None, BeforeValidator(_compute)] = Field(
-        None,
-        description="Computation of a step, on emulated hosts: real (default), sleep:FORWARD,BACKWARD, or "
-        "profile:STUDY to sleep as its control profile measured.",
     )
     allow_open_ports: bool | None = Field(
         None, description="Allow backends with unauthenticated sockets to span hosts (stored in the record)."
@@ -225,8 +205,8 @@ def request_of(options: Mapping[str, Any]) -> Request:
 
 
 def system_of(request: Request) -> System:
-    """The system that was asked for, with what `emulation` and `launcher` change of it. Raises UsageError."""
-    return with_launcher(with_emulation(load_system(request.system), request.emulation), request.launcher)
+    """The system that was asked for, with the `launcher` that was. Raises UsageError."""
+    return with_launcher(load_system(request.system), request.launcher)
 
 
 def study_of(name: str, machine: System, request: Request, /, **fields: Any) -> Study:
@@ -236,31 +216,17 @@ def study_of(name: str, machine: System, request: Request, /, **fields: Any) -> 
     """
     if not machine.has_jobs:
         _check_placement(machine, request)
-    compute = request.compute
     changes = nested(request.fields) | fields
-    changes["backend_options"] = _with_open_ports(
-        changes.get("backend_options", {}), request, private=bool(machine.emulation)
-    )
-    study = load_study(
-        name, system=machine, **changes | {"slept": None if isinstance(compute, ByProfile) else compute}
-    )
+    changes["backend_options"] = _with_open_ports(changes.get("backend_options", {}), request)
+    study = load_study(name, system=machine, **changes)
     if study.target and request.get("controls"):
         raise UsageError(
             f"--set controls={','.join(request.get('controls'))} in {study.name}, whose trainings to a target have "
             "none; leave it out, or run weak-scaling"
         )
-    if study.slept:
-        check_slept(study, machine)
     study = _with_files(study, machine, request, from_file=name.endswith(".toml"))
     if not request.allow_open_ports:
         _check_launcher(study, machine, request)
-    if isinstance(compute, ByProfile):
-        # Here, because profiles take longer to import than a plan takes.
-        from dlscale.benchmarks.cli.profiles import with_profiles
-
-        check_slept(study, machine, asked=compute.option)
-        cells = [case.cell for launch in expanded(study, machine, request).launches for case in launch.cases]
-        study = with_profiles(study, compute, cells, results=request.results)
     if study.launches:
         return study
     comparisons = num_comparisons(launch.cell for launch in expanded(study, machine, request).launches)
@@ -336,14 +302,9 @@ def own_defaults(study: Study, machine: System, request: Request) -> str:
     return f"defaults of {machine.name}: {'; '.join(parts)} ({machine.defaults.reason})" if parts else ""
 
 
-def _with_open_ports(
-    by_backend: dict[str, dict[str, Any]], request: Request, *, private: bool
-) -> dict[str, dict[str, Any]]:
-    """The backends' options, with `allow_open_ports` set where a backend has it and the user allows it.
-
-    On a `private` network, which nobody else can reach, it is allowed unless the user forbids it.
-    """
-    if request.allow_open_ports or (private and request.allow_open_ports is None):
+def _with_open_ports(by_backend: dict[str, dict[str, Any]], request: Request) -> dict[str, dict[str, Any]]:
+    """The backends' options, with `allow_open_ports` set where a backend has it and the user allows it."""
+    if request.allow_open_ports:
         for backend in with_capability("open_ports"):
             by_backend.setdefault(backend, {})["allow_open_ports"] = True
     return by_backend
@@ -364,13 +325,13 @@ def _check_launcher(study: Study, machine: System, request: Request) -> None:
 def _check_placement(system: System, request: Request) -> None:
     """Raises UsageError for options that need several nodes or a scheduler, instead of ignoring them."""
     nodes = request.get("nodes")
-    if nodes not in (None, [1]) and not system.emulation:
+    if nodes not in (None, [1]):
         raise UsageError(
             f"--nodes {','.join(map(str, nodes))} on {system.name}, which has 1 node; "
             "leave it out, or name a --system with more nodes"
         )
     for name in NEEDS_SCHEDULER:
-        if request.has(name) and not (system.emulation and name in OF_NODES):
+        if request.has(name):
             raise UsageError(
                 f"{OPTIONS[name].spelling} on {system.name}, which has no scheduler; leave it out, or name a "
                 f"--system with one (known: {', '.join(definitions.names('systems'))})"

@@ -116,10 +116,7 @@ def _as_jobs(name: str, system: System, request: Request, how: Start) -> int:
 
 
 def _introduced(study: Study, system: System, request: Request, how: Start) -> Request:
-    """Print what the system and profiles add to what was asked for; gives back the request with its data."""
-    if not how.as_json:
-        if line := own_defaults(study, system, request):
-            click.echo(line)
-        for key, slept in study.slept_by_profile.items():
-            click.echo(f"{key}: {slept.text} ({slept.source})")
+    """Print what the system adds to what was asked for; gives back the request with its data."""
+    if not how.as_json and (line := own_defaults(study, system, request)):
+        click.echo(line)
     return request.changed(data=data_of(system, request))

@@ -17,7 +17,7 @@ from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, rows
 from dlscale.benchmarks.cli.progress import LaunchProgress
 from dlscale.benchmarks.cli.request import Request
 from dlscale.benchmarks.launch.campaign import Campaign, open_campaign, run_launch
-from dlscale.benchmarks.launch.preparing import check_startable, prepare_campaign
+from dlscale.benchmarks.launch.preparing import prepare_campaign
 from dlscale.benchmarks.launch.quiet import read_other_load, wait_until_quiet
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.study.plan import Launch
@@ -45,7 +45,6 @@ def run_here(campaign: Campaign, request: Request) -> int:
 
     If asked to wait it begins when no other program uses the machine, or raises UsageError after that time.
     """
-    check_startable(campaign)
     with open_campaign(campaign, {"data": request.data}) as launches:
         _print_plan(campaign, launches)
         if launches:

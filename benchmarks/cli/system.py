@@ -22,7 +22,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.base.quantities import Fact, Quantity
 from dlscale.base.strings import LONGEST_NAME
-from dlscale.benchmarks.cli import FAILED_USAGE, SubVerbs
+from dlscale.benchmarks.cli import SubVerbs
 from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.systems.system import System, facts, load_system
 
@@ -47,7 +47,6 @@ def render_system(system: System) -> RenderableType:
         "ranks on a node": system.placement,
         "how a study becomes jobs": system.policy if system.has_jobs else None,
         "what a study does here by default": system.defaults,
-        "emulated hosts": system.emulation,
     }
     parts += _section("", _general(system))
     for title, part in sections.items():
@@ -189,7 +188,6 @@ def system() -> None:
       dlscale system list
       dlscale system show cori
       dlscale system probe --name mine --out mine.toml
-      dlscale system emulate --clean
     """  # noqa: D301
 
 
@@ -257,38 +255,3 @@ def show(name: str, as_json: bool) -> int:
     else:
         Console().print(render_system(loaded))
     return 0
-
-
-@system.command()
-@click.option("--clean", is_flag=True, help="End processes on emulated hosts whose study is gone.")
-def emulate(clean: bool) -> int:
-    """Say whether this machine can be several hosts, and what is left of studies on such hosts.
-
-    A study ends with all its processes, and with the last of them its networks are gone, also after kill -9. What a
-    debugger or a stopped process holds is ended by --clean; running studies are left alone.
-
-    \b
-    Examples:
-      dlscale system emulate
-      dlscale system emulate --clean
-    """  # noqa: D301
-    from dlscale.benchmarks.launch.hosts import end_leftovers, leftovers, missing
-
-    found = list(leftovers())
-    names = ", ".join(f"{leftover.command} ({leftover.pid})" for leftover in found)
-    if clean:
-        end_leftovers(found)
-        click.echo(f"ended: {names}" if found else "nothing to end: no process of a study that is gone")
-        return 0
-    reason = missing()
-    click.echo(
-        f"no emulated hosts: {reason}"
-        if reason
-        else "this machine can be emulated-4, emulated-8, emulated-16"
-    )
-    click.echo(
-        f"left by studies that are gone: {names}; dlscale system emulate --clean ends them"
-        if found
-        else "no process is left by a study that is gone"
-    )
-    return FAILED_USAGE if reason else 0

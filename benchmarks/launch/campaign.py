@@ -18,7 +18,7 @@ from dlscale.base import launchers, redaction
 from dlscale.base.files import make_folder
 from dlscale.base.launchers import Flavour, Start
 from dlscale.base.variables import JOB, LAUNCH, Group, passed_on, withheld
-from dlscale.benchmarks.launch import environment, hosts, own_models, supervisor
+from dlscale.benchmarks.launch import environment, own_models, supervisor
 from dlscale.benchmarks.launch.configuration import configuration
 from dlscale.benchmarks.launch.overheads import learn_overhead
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
@@ -97,17 +97,13 @@ class Campaign:
             )
             if not self.nodes:
                 start = replace(start, unnamed_nodes=cell.num_nodes)
-        line = launchers.command_line(
+        return launchers.command_line(
             self.system.launcher,
             replace(start, folder=str(self.spool(launch))),
             mpiexec_path=self.installation.mpiexec,
             flavour=self.flavour,
             oversubscribed=self.system.scheduler == "none" and self.oversubscribed(launch),
         )
-        if self.system.emulation:
-            shape = hosts.hosts_of(self.system, num_hosts=cell.num_nodes)
-            return [*shape.prefix(str(self.installation.python)), *line]
-        return line
 
     def variables(self, launch: Launch) -> dict[str, str]:
         """What a launch sets in its ranks' environment.
@@ -149,15 +145,8 @@ class Campaign:
         return self.spool_folder / launch.id
 
     def oversubscribed(self, launch: Launch) -> bool:
-        """Whether the launch's workers and servers need more cores than there are; a server counts as one.
-
-        Emulated hosts have no more cores together than this machine.
-        """
-        cell = launch.cell
-        if self.system.emulation:
-            needed = cell.num_ranks * cell.cores_per_rank + cell.num_servers
-            return needed > len(os.sched_getaffinity(0))
-        return self.plan.sharing(cell) > 1
+        """Whether the launch's workers and servers need more cores than there are; a server counts as one."""
+        return self.plan.sharing(launch.cell) > 1
 
     def _checkpoints(self) -> str | None:
         """The folder of the trainings' states, where the study has trainings longer than their windows."""

@@ -22,7 +22,6 @@ def configuration(study: Study, system: System) -> Configuration:
         budget_seconds=study.budget,
         rules=study.rules.model_dump(),
         fabric=stated_fabric(system),
-        emulation=stated_emulation(system),
     )
 
 
@@ -35,17 +34,6 @@ def stated_fabric(system: System) -> dict[str, Setting]:
         elif isinstance(fact, Count | TextFact):
             stated[name] = fact.value
     return stated
-
-
-def stated_emulation(system: System) -> dict[str, Setting]:
-    """What a record keeps of emulated hosts; empty on a system of real nodes."""
-    if not (emulation := system.emulation):
-        return {}
-    return {
-        "queue": emulation.queue.number,
-        "congestion_control": emulation.congestion_control,
-        **{f"slow_link {host}": share for host, share in emulation.slow_links.items()},
-    }
 
 
 def definition_digest(definition: BaseModel) -> str:

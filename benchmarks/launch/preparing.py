@@ -15,9 +15,8 @@ from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
 from dlscale.base.quantities import format_size
-from dlscale.benchmarks.launch import environment, gpus, hosts
+from dlscale.benchmarks.launch import environment, gpus
 from dlscale.benchmarks.launch.campaign import Campaign
-from dlscale.benchmarks.launch.configuration import definition_digest
 from dlscale.benchmarks.launch.measured_code import changed_text
 from dlscale.benchmarks.launch.overheads import read_overheads
 from dlscale.benchmarks.launch.probe import Probe
@@ -25,7 +24,7 @@ from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Plan
-from dlscale.benchmarks.study.sizes import chosen_partition, shape
+from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.splitting import row_carriers
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.study_file import STUDY_FILE, StudyFile, read_study_file
@@ -48,11 +47,7 @@ def prepare_campaign(
         raise UsageError(next(iter(campaign.unusable.values())))
     if study.every_backend or (campaign.flavour is None and not study.named_backends):
         campaign = replace(campaign, plan=_without(campaign.plan, campaign.unusable), unusable={})
-    digests = [campaign.plan.digest, campaign.fingerprint.digest]
-    if system.emulation:  # other links are another machine
-        campaign = _on_hosts(campaign)
-        digests.append(definition_digest(system))
-    digest = environment.combine(*digests)
+    digest = environment.combine(campaign.plan.digest, campaign.fingerprint.digest)
     store = Store(results / system.name / f"{study.name}-{digest}")
     campaign = replace(campaign, store=store, spool_folder=store.spool_folder)
     if text := _why_new(campaign):
@@ -111,30 +106,6 @@ def differences(file: StudyFile, campaign: Campaign) -> list[str]:
         for name in sorted({*before, *after})
         if before.get(name) != after.get(name)
     ]
-
-
-def _on_hosts(campaign: Campaign) -> Campaign:
-    """The campaign on the emulated hosts of its system. Raises UsageError for an MPI that does not reach them."""
-    system = campaign.system
-    if campaign.flavour == "openmpi":
-        raise UsageError(
-            f"environment {campaign.installation.name} has Open MPI, whose mpiexec does not reach emulated hosts; "
-            "choose an --environment with MPICH or Intel MPI"
-        )
-    known = chosen_partition(campaign.plan.study, system).num_nodes.value
-    for cell in (launch.cell for launch in campaign.plan.launches):
-        if cell.num_nodes > known:
-            raise UsageError(
-                f"{cell.num_ranks} ranks with {cell.num_servers} servers need {cell.num_nodes} hosts of {system.name}, "
-                f"which has {known}; ask for fewer, or choose a --system with more"
-            )
-    return replace(campaign, nodes=hosts.addresses(known))
-
-
-def check_startable(campaign: Campaign) -> None:
-    """Raises UsageError where this machine cannot be the hosts of an emulated system."""
-    if campaign.system.emulation:
-        hosts.check_possible(campaign.system)
 
 
 def campaign_here(system: System, installation: Installation, plan: Plan, *, folder: Path) -> Campaign:

@@ -14,7 +14,7 @@ from typing import Literal
 from dlscale.base import launchers
 from dlscale.base.errors import UsageError, unknown
 from dlscale.base.launchers import LAUNCHERS, Flavour
-from dlscale.benchmarks.launch import environment, hosts
+from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.message_sizes.peers import BETWEEN_GPUS, Peer, PeerSetting
 from dlscale.benchmarks.systems.start import start_on
@@ -70,17 +70,13 @@ class Cluster:
             program=program,
             ranks_per_node=self.ranks_per_node,
         )
-        line = launchers.command_line(
+        return launchers.command_line(
             self.system.launcher,
             start,
             mpiexec_path=self.installation.mpiexec,
             flavour=self.flavour,
             oversubscribed=self.ranks_per_node > num_cpus,
         )
-        if self.system.emulation:
-            shape = hosts.hosts_of(self.system, num_hosts=num_ranks // self.ranks_per_node)
-            return [*shape.prefix(str(self.installation.python)), *line]
-        return line
 
 
 def cluster_here(

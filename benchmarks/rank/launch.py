@@ -58,7 +58,6 @@ def run_launch_on_rank(
         device=cell.device,
         local_rank=local_rank(),
         precision=cell.precision,
-        slept=cell.slept is not None,
     )
     gpu = taken_gpu(cell.framework, world, machine=boot_id()) if cell.device == "gpu" else None
     factories = [spec.factory(case.cell) for case in spec.cases]
@@ -128,10 +127,8 @@ def run_launch_on_rank(
     return 0 if passed else 3
 
 
-def _second(spec: LaunchSpec, cell: Cell) -> tuple[int, ReplicaFactory] | None:
-    """The second batch of a profile; None of sleep, which is as long for any batch."""
-    if cell.slept:
-        return None
+def _second(spec: LaunchSpec, cell: Cell) -> tuple[int, ReplicaFactory]:
+    """The second batch of a profile."""
     batch = second_batch(cell.local_batch)
     return batch, spec.factory(cell.model_copy(update={"local_batch": batch, "global_batch": batch}))
 

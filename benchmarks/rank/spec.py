@@ -11,7 +11,6 @@ from dlscale.base.definitions import Frozen
 from dlscale.base.strings import Text
 from dlscale.benchmarks.records.cell import Case, Cell, num_sharing
 from dlscale.benchmarks.study.rules import SHORT_CONTROL_SECONDS, Rules
-from dlscale.collectives.training.sleep import sleep_operations
 from dlscale.models.own import FilePlace, OwnWorkload
 from dlscale.models.workload import Execution, Input, ReplicaFactory, Workload
 
@@ -75,8 +74,6 @@ class LaunchSpec(Frozen):
                 precision=cell.precision,
                 compiled=cell.compiled,
                 device=cell.device,
-                slept=cell.slept,
-                sleep=sleep_operations(cell.framework) if cell.slept else None,
                 learning_rate=cell.target.learning_rate if cell.target else None,
                 optimizer=cell.target.optimizer if cell.target else None,
             ),

@@ -115,7 +115,7 @@ def assemble(
     record = Record(
         study=metadata.study,
         system=metadata.system,
-        evidence=_evidence(spools, case.cell, metadata.configuration),
+        evidence=_evidence(spools, case.cell),
         case=case,
         attempt=attempt,
         started_at=metadata.started_at,
@@ -141,7 +141,7 @@ def assemble(
         halo_bytes=[halos.num_bytes for halos in exchanged],
         halo_calls=[halos.calls for halos in exchanged[: case.cell.split]],
         copy_rates=[result.copy_rate for result in results if result and result.copy_rate is not None],
-        energy=_energy(spools, index, metadata.configuration),
+        energy=_energy(spools, index),
         checkpoints=workers[0].of(Checkpoint, index),
         resumed=workers[0].first(Resumption, index),
         solution=_solution(workers[0], index),
@@ -309,7 +309,7 @@ def _nodes(spools: Sequence[RankSpool], index: int) -> list[NodeFacts]:
     return list(nodes.values())
 
 
-def _energy(spools: Sequence[RankSpool], index: int, configuration: Configuration | None) -> list[NodeEnergy]:
+def _energy(spools: Sequence[RankSpool], index: int) -> list[NodeEnergy]:
     """The energy counters of each node; none if no node reached the end of the case's windows.
 
     The first rank of a node reads them. If that is a server, they are not read, as servers have no windows.
@@ -317,13 +317,11 @@ def _energy(spools: Sequence[RankSpool], index: int, configuration: Configuratio
     if not any(spool.of(EnergyReading, index) for spool in spools):
         return []
     unread = EnergyReading(source=None, reason="the node's first rank did not train to the end")
-    shared = EnergyReading(source=None, reason="emulated hosts share the counters of one machine")
-    emulated = bool(configuration and configuration.emulation)
     return [
         NodeEnergy(rank=spool.rank, node=info.node, **dict(reading) | {"reason": redacted(reading.reason)})
         for spool in spools
         if (info := spool.info) and info.local_rank == 0
-        for reading in ([shared] if emulated else spool.of(EnergyReading, index) or [unread])
+        for reading in (spool.of(EnergyReading, index) or [unread])
     ]
 
 
@@ -338,10 +336,8 @@ def _settings(results: Sequence[CaseResult | None]) -> dict[str, Setting]:
     return settings
 
 
-def _evidence(spools: Sequence[RankSpool], cell: Cell, configuration: Configuration | None) -> Evidence:
-    """Measured, unless computation is replaced, nodes are emulated (a single one too), or several share a machine."""
-    if cell.slept or (configuration and configuration.emulation):
-        return "emulated"
+def _evidence(spools: Sequence[RankSpool], cell: Cell) -> Evidence:
+    """Measured, unless several nodes share a machine."""
     machines = {info.boot_id for spool in spools if (info := spool.info)}
     return "emulated" if machines and len(machines) < cell.num_nodes else "measured"
 

@@ -22,7 +22,6 @@ from dlscale.collectives.sharding import NONE
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.own import OwnModel, own_workload
-from dlscale.models.slept import UNCHECKED, Slept
 from dlscale.models.workload import Preset, Workload
 
 Setting = Text | int | float | bool
@@ -86,7 +85,6 @@ class Cell(Frozen):
     compiled: bool = False  # torch.compile, or XLA in TensorFlow
     device: Literal["cpu", "gpu"] = "cpu"
     control: Control = "train"
-    slept: Slept | None = where_given(None)  # in the place of computation; None: networks compute
     target: Target | None = where_given(None)  # None: what is measured is speed alone
     data: Text  # the study's data: "synthetic", or "<name>:<12 hex digits>" (study/cells.py)
 
@@ -97,8 +95,8 @@ class Cell(Frozen):
 
     @property
     def unchecked(self) -> str:
-        """What gates cannot check of it; empty for a workload of dlscale's that computes."""
-        return UNCHECKED if self.slept else self.own.unchecked if self.own else ""
+        """What gates cannot check of it; empty for a workload of dlscale's."""
+        return self.own.unchecked if self.own else ""
 
     @property
     def carrier(self) -> str:

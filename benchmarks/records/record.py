@@ -40,8 +40,6 @@ class Configuration(Frozen):
     budget_seconds: PositiveFloat | None  # None: the shortest windows that the rules allow
     rules: dict[Text, Setting]  # durations of warm-up and measurement
     fabric: dict[Text, Setting]  # from the system file, in base units; empty if not given
-    # Of emulated hosts, whose links have the fabric's bandwidth; else empty.
-    emulation: dict[Text, Setting] = where_given({})
 
 
 SCHEMA_VERSION = 5

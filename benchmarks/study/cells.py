@@ -22,7 +22,6 @@ from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NONE
 from dlscale.models import NAMES as WORKLOADS
-from dlscale.models.slept import Slept
 from dlscale.models.workload import SYNTHETIC, Preset, Workload
 
 PROFILE: tuple[Control, ...] = ("profile",)
@@ -97,7 +96,7 @@ class CellMaker:
             return []
         base, path = self.cell("none", 1, self._shape.cores_per_rank, "alone")
         local_batch = work.local_batch
-        whole = {"local_batch": local_batch, "global_batch": local_batch, "slept": self._slept(local_batch)}
+        whole = {"local_batch": local_batch, "global_batch": local_batch}
         mode, changes = self._study.scaling_mode, []
         if mode == "strong" and local_batch != base.local_batch:
             changes.append(whole)
@@ -152,7 +151,6 @@ class CellMaker:
             compiled=self._study.compiled,
             device=self._study.device,
             control=control,
-            slept=self._slept(local_batch),
             target=self._target(global_batch),
             data=self._data_name,
         )
@@ -169,14 +167,6 @@ class CellMaker:
         except UsageError as error:
             return str(error)
         return ""
-
-    def _slept(self, local_batch: int) -> Slept | None:
-        return self._study.slept_of(
-            workload=self._facts.name,
-            preset=self._preset.name,
-            framework=self._framework,
-            local_batch=local_batch,
-        )
 
     def _target(self, global_batch: int) -> Target | None:
         if self._study.target is None:

@@ -150,8 +150,7 @@ class Plan:
         return (self.study.budget - taken) / max(1, sharing)
 
     def _step_seconds(self, cell: Cell) -> float:
-        known = cell.preset == "paper" and not cell.slept
-        published = self.sample_seconds.get(cell.workload) if known else None
+        published = self.sample_seconds.get(cell.workload) if cell.preset == "paper" else None
         exchange = self._exchange_seconds(cell)
         if published is None:
             return step_seconds(cell) * self.sharing(cell) + exchange
@@ -182,9 +181,7 @@ class Plan:
 
 
 def step_seconds(cell: Cell) -> float:
-    """A rough estimate of one training step: its sleep, or three forward passes at a usual speed."""
-    if cell.slept:
-        return cell.slept.forward_seconds + cell.slept.backward_seconds
+    """A rough estimate of one training step: three forward passes at a usual speed."""
     flops = 3 * cell.preset_facts.forward_flops_per_sample * cell.local_batch / cell.split
     return flops / (STEP_FLOPS_PER_GPU if cell.device == "gpu" else STEP_FLOPS_PER_CORE * cell.cores_per_rank)
 

@@ -91,18 +91,6 @@ def chosen_partition(study: Study, system: System) -> Partition:
     return system.partitions[name]
 
 
-def check_slept(study: Study, system: System, *, asked: str = "compute=sleep") -> None:
-    """Raises UsageError for a study whose computation cannot be replaced by sleep, which was `asked` for."""
-    if not system.emulation:
-        raise UsageError(
-            f"{asked} on {system.name}, which is not emulated; leave it out, or give --system emulated-4"
-        )
-    if study.target:
-        raise UsageError(f"{asked} in {study.name}: sleep learns nothing; leave it out, or run weak-scaling")
-    if study.compiled or "compiled" in study.axes:
-        raise UsageError(f"{asked} with compiled networks: there is nothing to compile; leave one out")
-
-
 def _of_one_node(study: Study, system: System) -> Shape:
     num_cores = system.num_cores()
     ranks = sorted(_with_base(study, study.ranks) if study.ranks else default_ranks(num_cores))

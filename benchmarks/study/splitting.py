@@ -36,7 +36,6 @@ def check_split(study: Study, backend: str, framework: str, work: Work) -> None:
         f"algorithm {algorithm}, whose ranks train alone between exchanges": algorithm != SYNC,
         f"shard={study.shard}": study.shard != NONE,
         "compiled networks, whose graphs end at every exchange of rows": study.compiled,
-        "compute=sleep, which has no rows": study.slept or study.slept_by_profile,
         f"{backend} in {framework}, which trains in a graph of TensorFlow 1": (backend, framework)
         == ("grpc_ps", "tensorflow"),
         **{

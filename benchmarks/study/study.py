@@ -53,7 +53,6 @@ from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.own import OwnModel, own_workload
-from dlscale.models.slept import Slept, slept_key
 from dlscale.models.workload import Workload
 
 StudyControl = Literal["synthetic", "loader", "exchange", "alone", "profile"]  # beside trainings
@@ -144,9 +143,6 @@ class Study(Frozen):
         description="Device: cpu, or gpu (one per rank); default: gpu where the system has any.",
         json_schema_extra=WHERE,
     )
-    slept: Slept | None = None  # in the place of computation, on emulated hosts
-    # The same by `slept_key`, where it differs between cells.
-    slept_by_profile: dict[Text, Slept] = where_given({})
     skip_bad: bool = Field(
         False, description="Skip and count samples that cannot be read, instead of failing."
     )
@@ -211,23 +207,6 @@ class Study(Frozen):
     own_models: dict[Text, OwnModel] = where_given({})
     # Workload -> the user's file, until the study's folder has a copy: no path is a part of a study.
     own_files: dict[Text, Path] = Field({}, exclude=True)
-
-    def slept_of(self, *, workload: str, preset: str, framework: str, local_batch: int) -> Slept | None:
-        """What replaces computation in one of its cells. Raises UsageError if it has profiles, and none of that one."""
-        if not self.slept_by_profile:
-            return self.slept
-        key = slept_key(
-            workload=workload,
-            preset=preset,
-            framework=framework,
-            precision=self.precision,
-            local_batch=local_batch,
-        )
-        if key not in self.slept_by_profile:
-            raise UsageError(
-                f"{self.name} has no profile of {key}, but of: {'; '.join(self.slept_by_profile)}; set compute again"
-            )
-        return self.slept_by_profile[key]
 
     def facts(self, workload: str) -> Workload:
         """The facts of one of its workloads. Raises UsageError for an unknown one."""

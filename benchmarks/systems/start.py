@@ -17,12 +17,7 @@ def with_launcher(system: System, name: str | None) -> System:
         raise UsageError(unknown("launcher", name, LAUNCHERS))
     launcher = LAUNCHERS[name]
     fitting = launcher.schedulers
-    if system.emulation:
-        starts = name == system.launcher
-    elif not system.has_jobs:
-        starts = not launcher.needs_job
-    else:
-        starts = not fitting or system.scheduler in fitting
+    starts = not fitting or system.scheduler in fitting if system.has_jobs else not launcher.needs_job
     if not starts:
         places = [f"in jobs of {scheduler}" for scheduler in fitting] or ["in jobs"]
         places = places if launcher.needs_job else ["on one machine", *places]

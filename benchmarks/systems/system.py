@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import AfterValidator, BaseModel, NonNegativeInt, PositiveInt, model_validator
 
 from dlscale.base import definitions
 from dlscale.base.batch import NAMES as SCHEDULERS
@@ -39,7 +39,7 @@ def _among(*names: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-Scheduler = Annotated[str, _among("none", "emulated", *SCHEDULERS)]
+Scheduler = Annotated[str, _among("none", *SCHEDULERS)]
 DETECT = "detect"  # mpiexec where the environment has MPI, else torchrun
 Launcher = Annotated[str, _among(*LAUNCHERS, DETECT)]
 GPU_BACKEND = "nccl"  # where nothing says which
@@ -167,18 +167,6 @@ class Defaults(Frozen):
     reason: Text
 
 
-class Emulation(Frozen):
-    """Hosts of this machine in the place of nodes: real ranks, with links between them that are shaped by the kernel.
-
-    A link carries the fabric's bandwidth in each direction; `queue` is what it holds back before it drops. `slow_links`
-    are hosts, counted from 1, with the share of that bandwidth that their links carry.
-    """
-
-    queue: Bytes
-    congestion_control: Literal["reno", "cubic"] = "reno"
-    slow_links: dict[PositiveInt, Annotated[float, Field(gt=0, le=1)]] = {}
-
-
 class Environment(Frozen):
     """A Python environment with its MPI. `prefix = "current"` is the one that dlscale runs in.
 
@@ -225,7 +213,6 @@ class System(Frozen):
     defaults: Defaults | None = None
     # Workload -> a node's time per sample, as published, at the published size.
     sample_times: dict[Text, Seconds] = where_given({})
-    emulation: Emulation | None = where_given(None)  # of scheduler "emulated", and of no other
     environments: dict[Text, Environment]
 
     @model_validator(mode="before")
@@ -239,10 +226,7 @@ class System(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> System:
-        problems = list(self._problems())
-        if self.emulation and not problems:
-            problems = list(self._problems_of_hosts(self.emulation))
-        if problems:
+        if problems := list(self._problems()):
             raise ValueError("; ".join(problems))
         return self
 
@@ -255,11 +239,6 @@ class System(Frozen):
             yield f"state {self.state!r} {given} retired, which says when it was switched off"
         if not self.environments:
             yield "no environment; add [environments.current] with prefix and setup"
-        if (self.scheduler == "emulated") != bool(self.emulation):
-            yield (
-                f"scheduler {self.scheduler} {'with' if self.emulation else 'without'} [emulation]; "
-                'scheduler = "emulated" has it, and no other'
-            )
         if self.scheduler != "none":
             yield from self._problems_of_jobs()
             for name, partition in self.partitions.items():
@@ -271,7 +250,7 @@ class System(Frozen):
             yield (
                 f"launcher {DETECT} with scheduler {self.scheduler}; name the one that its centre documents"
             )
-        elif fitting and self.has_jobs and self.scheduler not in fitting:
+        elif fitting and self.scheduler not in fitting:
             yield f"launcher {self.launcher} does not start programs in jobs of {self.scheduler}"
         if not self.partitions:
             yield "no partition; add [partitions.main] with num_nodes, max_walltime and directives"
@@ -281,7 +260,7 @@ class System(Frozen):
             yield f"partition {self.partition!r} is not one of: {', '.join(self.partitions)}"
         if not self.placement:
             yield "no [placement]; add it with ranks_per_node = 1, or as many as a node has GPUs"
-        if self.has_jobs and not self.filesystem:
+        if not self.filesystem:
             yield 'no [filesystem]; add it with results = "$SCRATCH/dlscale"'
         if self.node.cores == "detect":
             yield "node.cores must be a number on a system with a scheduler"
@@ -306,20 +285,10 @@ class System(Frozen):
             elif re.split(r"[ =]", directive.strip())[0] in OF_SCRIPTS:
                 yield f"{place}.directives: {directive!r} is for the study to say (--nodes, --walltime ...)"
 
-    def _problems_of_hosts(self, emulation: Emulation) -> Iterator[str]:
-        if self.fabric is None or self.fabric.bandwidth is None:
-            yield "scheduler emulated needs fabric.bandwidth, the rate of its links"
-        if self.launcher != "mpiexec":
-            yield f"launcher {self.launcher} on emulated hosts, which only mpiexec reaches"
-        known = self.partitions[self.partition or ""].num_nodes.value
-        for host in emulation.slow_links:
-            if host > known:
-                yield f"emulation.slow_links: host {host}, but there are {known}"
-
     @property
     def has_jobs(self) -> bool:
         """Whether a scheduler runs what is measured here; else it runs at once, on this machine."""
-        return self.scheduler not in ("none", "emulated")
+        return self.scheduler != "none"
 
     @property
     def sample_seconds(self) -> dict[str, float]:

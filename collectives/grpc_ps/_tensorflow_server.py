@@ -92,11 +92,9 @@ def session_config(job: ServerSplit, num_threads: int, *, gpu: str | None) -> An
     On a GPU its memory is taken as it is needed, as by `prepare`, and what has no kernel there is computed on the host.
     """
     filters = [] if job.is_server else ["/job:ps", f"/job:worker/task:{job.index}"]
-    # `prepare` may have asked for more operations at a time, of which one sleeps.
-    at_a_time = max(num_threads, tf.config.threading.get_inter_op_parallelism_threads(), 1)
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=num_threads,
-        inter_op_parallelism_threads=at_a_time,
+        inter_op_parallelism_threads=max(num_threads, 1),
         device_filters=filters,
     )
     if gpu is None:

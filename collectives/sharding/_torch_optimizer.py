@@ -41,7 +41,7 @@ def over(
     check_by_element([objective.optimizer for objective in replica.objectives])
     staging = staging_of([p for objective in replica.objectives for p in objective.parameters])
     asked = None if training.teams == AUTOMATIC else training.teams > 0
-    threads = want_threads(collectives[0], asked, num_threads=0 if replica.sleeps else staging.num_threads())
+    threads = want_threads(collectives[0], asked, num_threads=staging.num_threads())
     teams = Teams(collectives, threads=threads)
     numbers = count()
     exchanges = [

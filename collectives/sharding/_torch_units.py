@@ -66,11 +66,6 @@ def shard(replica: Any, mesh: DeviceMesh) -> tuple[list[nn.Module], dict[nn.Para
 
 def _check(replica: Any) -> None:
     """Returns if FSDP can train such a replica. Raises UsageError."""
-    if replica.sleeps:
-        raise UsageError(
-            "shard=parameters with passes that sleep: weights are gathered by the passes of the layers that have them; "
-            "leave one of the two out"
-        )
     if replica.compiled:
         raise UsageError(COMPILED)
 

@@ -41,9 +41,7 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
             )
         return TensorFlowTrainer(replica, NumpyExchange(replica, collectives[0]))
     computed_on_gpu = on_gpu(replica)
-    threads = with_threads(
-        collectives[0], training.teams, computes_on_gpu=computed_on_gpu, sleeps=replica.sleeps
-    )
+    threads = with_threads(collectives[0], training.teams, computes_on_gpu=computed_on_gpu)
     exchange = NativeExchange(collectives, threads=threads, computed_on_gpu=computed_on_gpu)
     if training.pipelined:
         return PipelinedTrainer(replica, exchange, training)

@@ -329,9 +329,7 @@ def _close_in(process: int, library: Library, handle: int) -> None:
         library.close(handle)
 
 
-def with_threads(
-    collective: Collective, teams: int, *, computes_on_gpu: bool = False, sleeps: bool = False
-) -> bool:
+def with_threads(collective: Collective, teams: int, *, computes_on_gpu: bool = False) -> bool:
     """Whether threads communicate, for `Training.teams`; collective. Beside a GPU one thread hands out its work.
 
     One rank without a core to spare is enough to exchange without overlap on all: buckets would be others than without
@@ -340,7 +338,7 @@ def with_threads(
     if teams == AUTOMATIC:
         # TensorFlow's 0 stands for as many threads as there are CPUs.
         num_threads = tf.config.threading.get_intra_op_parallelism_threads() or len(os.sched_getaffinity(0))
-        num_threads = 0 if sleeps else 1 if computes_on_gpu else num_threads
+        num_threads = 1 if computes_on_gpu else num_threads
         spare = np.array([has_spare_core(collective, num_threads=num_threads)], dtype=np.int64)
         collective.allreduce(spare, "min")
         return threads_may_communicate() and bool(spare[0])

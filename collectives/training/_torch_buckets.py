@@ -25,7 +25,7 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
         [parameter for objective in replica.objectives for parameter in objective.parameters]
     )
     asked = None if training.teams == AUTOMATIC else training.teams > 0
-    threads = want_threads(collectives[0], asked, num_threads=0 if replica.sleeps else staging.num_threads())
+    threads = want_threads(collectives[0], asked, num_threads=staging.num_threads())
     teams = Teams(collectives, threads=threads)
     numbers = iter(range(2**31))  # of buckets, over all objectives: they go round the teams in this order
     exchanges = [

@@ -74,7 +74,7 @@ _NUM_WORDS = 67  # CPUs 0 .. 4153; more than Linux's default limit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """One rank's demand: `num_threads` that compute, on `cpus` of `host`; 0 where steps sleep."""
+    """One rank's demand: `num_threads` that compute, on `cpus` of `host`."""
 
     host: int
     num_threads: int
@@ -92,12 +92,7 @@ def has_spare_core(collective: Collective, *, num_threads: int) -> bool:
 
 
 def decide(mine: Demand, everyone: Sequence[Demand]) -> bool:
-    """Whether the CPUs of `mine` and of all that share any of them carry one thread more per rank.
-
-    Who sleeps in the place of computing leaves a core to its thread, however many there are.
-    """
-    if mine.num_threads == 0:
-        return True
+    """Whether the CPUs of `mine` and of all that share any of them carry one thread more per rank."""
     sharing = [other for other in everyone if other.host == mine.host and other.cpus & mine.cpus]
     cpus = frozenset[int]().union(*(demand.cpus for demand in sharing))
     return sum(demand.num_threads + 1 for demand in sharing) <= len(cpus)

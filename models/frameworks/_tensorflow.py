@@ -17,7 +17,6 @@ from dlscale.models.frameworks._tensorflow_replica import (
     TensorFlowProgram,
     TensorFlowReplica,
 )
-from dlscale.models.frameworks._tensorflow_slept import SleptPasses
 from dlscale.models.frameworks.replica import Build, as_factory, first_weights
 from dlscale.models.samples import LocalBatches
 from dlscale.models.workload import Execution, Preset
@@ -29,14 +28,13 @@ def prepare(
     device: str = "cpu",
     local_rank: int = 0,
     precision: str = "fp32",
-    slept: bool = False,
 ) -> None:
     """Give TensorFlow its threads, and on device gpu the node's GPU number `local_rank`, else none.
 
-    Before it has computed anything. One operation runs at a time, beside the one that sleeps if steps are `slept`.
+    Before it has computed anything. One operation runs at a time.
     """
     tf.config.threading.set_intra_op_parallelism_threads(num_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(2 if slept else 1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
     if device == "gpu":
         gpu_module("tensorflow").take(local_rank, tf32=precision == "tf32")
     else:
@@ -78,9 +76,6 @@ def replica_factory(
                     for objective in program.objectives
                 ],
             )
-        if execution.slept:
-            passes = SleptPasses(program.objectives, execution.slept, execution.sleep)
-            program = replace(program, forward=passes.forward)
         replica = _kind()(program, batches, execution)
         first_weights(replica, program.first_weights, program.initial, seed=seed)
         return replica

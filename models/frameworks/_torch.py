@@ -16,7 +16,6 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from dlscale.models.frameworks import _torch_gpu, gpu_module
 from dlscale.models.frameworks._torch_optimizers import named_optimizer
-from dlscale.models.frameworks._torch_slept import SleptLoss
 from dlscale.models.frameworks._torch_state import (
     canonical,
     canonical_axes,
@@ -27,7 +26,6 @@ from dlscale.models.frameworks._torch_state import (
 )
 from dlscale.models.frameworks.replica import BatchedReplica, Build, as_factory, first_weights
 from dlscale.models.samples import Arrays, LocalBatches
-from dlscale.models.slept import Slept
 from dlscale.models.weights import WEIGHT, Initial
 from dlscale.models.workload import Execution, Preset, State, Weights
 
@@ -76,12 +74,8 @@ def prepare(
     device: str = "cpu",
     local_rank: int = 0,
     precision: str = "fp32",
-    slept: bool = False,  # noqa: ARG001
 ) -> None:
-    """Give torch its threads, and on device gpu the node's GPU number `local_rank`; before it has computed anything.
-
-    Steps that are `slept` need no more of them: what sleeps is the thread that would compute.
-    """
+    """Give torch its threads, and on device gpu the node's GPU number `local_rank`; before it has computed anything."""
     if device == "gpu":
         gpu_module("torch").take(local_rank, tf32=precision == "tf32")
     torch.set_num_threads(num_threads)
@@ -151,13 +145,8 @@ class TorchReplica(BatchedReplica):
     framework = "torch"
 
     def __init__(self, program: TorchProgram, batches: LocalBatches, execution: Execution) -> None:
-        self.objectives = (
-            _slept(program, execution.slept)
-            if execution.slept
-            else tuple(
-                replace(objective, loss=_executed(objective.loss, execution))
-                for objective in program.objectives
-            )
+        self.objectives = tuple(
+            replace(objective, loss=_executed(objective.loss, execution)) for objective in program.objectives
         )
         self.program, self._execution = program, execution
         super().__init__(batches, execution, program.schedule)
@@ -336,15 +325,6 @@ class _Mixed(nn.Module):
         with autocast(self._execution):
             loss: torch.Tensor = self.loss(*batch)
         return loss
-
-
-def _slept(program: TorchProgram, slept: Slept) -> tuple[TorchObjective, ...]:
-    """The objectives of a program whose passes sleep."""
-    passes = slept.passes([objective.names for objective in program.objectives])
-    return tuple(
-        replace(objective, loss=SleptLoss(objective.loss, objective.parameters, sleeps=sleeps))
-        for objective, sleeps in zip(program.objectives, passes, strict=True)
-    )
 
 
 def _executed(loss: nn.Module, execution: Execution) -> nn.Module:

@@ -68,7 +68,7 @@ class BatchedReplica:
     ) -> None:
         """`schedule`: by the number of the step, what the learning rate is multiplied by; None: it stays."""
         self.device = execution.device
-        self.compiled, self.sleeps = execution.compiled, execution.slept is not None
+        self.compiled = execution.compiled
         self._batches = batches
         self._samples = self._open()
         self._losses: Sequence[Any] = ()

@@ -7,7 +7,6 @@ from dlscale.analysis.findings import scaling, waterfall
 from dlscale.analysis.findings.scaling import rows_of, scaling_row
 from dlscale.analysis.measured import measure
 from dlscale.benchmarks.records.record import GpuMemory
-from dlscale.models.slept import Slept
 from tests.analysis.reading import data_of, row_of
 from tests.made_records import make_record, make_study
 
@@ -95,7 +94,6 @@ def test_a_base_case_without_a_number_is_told(base, why):
         {"precision": "bf16"},
         {"compiled": True},
         {"device": "gpu"},
-        {"slept": Slept(forward_seconds=0.1, backward_seconds=0.2)},
         {"framework": "tensorflow"},
         {"environment": "openmpi"},
         {"local_batch": 16},

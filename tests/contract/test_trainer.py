@@ -13,8 +13,6 @@ from dlscale.benchmarks.rank.evaluations import network_state
 from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import connect
-from dlscale.collectives.training.sleep import sleep_operations
-from dlscale.models.slept import Slept
 
 from .conftest import Broken, make_factory
 
@@ -69,16 +67,6 @@ def factory(request, pair, framework, device, world):
 def test_the_gates_pass(backend, factory, verdicts):
     expected = {"broadcast", "gradient"} if backend.capabilities.exchanges else {"gradient"}
     assert verdicts(backend, factory) == dict.fromkeys(expected, True)
-
-
-@pytest.mark.on_ranks(2)
-def test_the_gates_pass_where_steps_sleep(backend, framework, device, verdicts):
-    """Its gradients reach the exchange as computed ones do: of the real sizes, other ones on each rank."""
-    if device != "cpu":
-        pytest.skip("steps sleep on cores")
-    slept = Slept(forward_seconds=0.001, backward_seconds=0.002)
-    factory = make_factory(framework, synthetic=False, slept=slept, sleep=sleep_operations(framework))
-    assert all(verdicts(backend, factory).values())
 
 
 @pytest.mark.on_ranks(2)

@@ -173,9 +173,7 @@ class Shell:
             printed = self(f"make -n {shlex.join(words[1:])}").splitlines()
             words = next((shlex.split(line) for line in printed if "dlscale run" in line), [""])
         run = Path(words[0]).name == "dlscale" and words[1] == "run" and "--dry-run" not in words
-        elsewhere = any(
-            word.startswith(("--system", "system=")) and "emulated" not in command for word in words
-        )
+        elsewhere = any(word.startswith(("--system", "system=")) for word in words)
         return words[2:] if run and not elsewhere else []
 
     def under_a_minute(self, command: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from scipy.optimize import curve_fit
@@ -33,6 +34,7 @@ from tests.validation.measured_hosts import BucketTime, MeasuredHosts, StepTime
 FEWEST, MEDIAN_TOLERANCE, WORST_TOLERANCE = 2, 0.05, 0.15
 KNOWN_NODES, ASKED_NODES, INSIDE_SHARE = 4, 8, 0.85
 NUM_REPLICATES = 500
+SYSTEM = Path(__file__).parent / "emulated.toml"
 
 # Why predictions for a backend missed.
 ONE_WAY = (
@@ -84,7 +86,7 @@ class Predictor:
 
     def __init__(self, hosts: MeasuredHosts, most_nodes: int) -> None:
         self._hosts, self._most_nodes = hosts, most_nodes
-        self._start = network_of(load_system(hosts.system))
+        self._start = network_of(load_system(str(SYSTEM)))
         self._calibrations: dict[str, Calibration] = {}
 
     def exchange_seconds(self, bucket: BucketTime) -> float:
@@ -276,7 +278,7 @@ def _origin(hosts: MeasuredHosts) -> list[str]:
     low, middle, high = np.quantile(hosts.load or [0.0], (0.0, 0.5, 1.0)).tolist()
     return [
         f"Emulated hosts: {hosts.system} on {node}, links of {8e-6 * hosts.link_bytes_per_second:g} Mb/s, measured "
-        f"{hosts.date} by `make validate-emulated` ([every value](../../results/reference/emulated.json)). "
+        f"{hosts.date} ([every value](../../results/reference/emulated.json)). "
         f"Load averages before the launches were {low:g} to {high:g}, median {middle:g}. {versions}."
     ]
 

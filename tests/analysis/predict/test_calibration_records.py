@@ -8,7 +8,6 @@ import pytest
 
 from dlscale.analysis.predict.calibration import calibrated
 from dlscale.analysis.predict.calibration_records import (
-    check_record,
     measured_steps,
     points_of_run,
     points_of_study,
@@ -19,12 +18,11 @@ from dlscale.analysis.predict.loggp import cost, drawn_jitter
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main
-from dlscale.benchmarks.launch.configuration import stated_emulation, stated_fabric
 from dlscale.benchmarks.records.message_sizes import MessageSizeRun, add_launch, write_campaign
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.systems.system import load_system
 from tests.analysis.made_scenarios import NETWORK, PROFILE, STARTED, allreduces, scenario, with_exchange
-from tests.made_records import CONFIGURATION, make_record, profile_record
+from tests.made_records import make_record, profile_record
 
 MIB = 1 << 20
 TRUTH = replace(
@@ -59,11 +57,6 @@ def jittery(num_nodes, **fields):
         rng = np.random.default_rng(size)
         calls[size] = seconds + drawn_jitter(TRUTH, exchange, num_bytes=size, rng=rng, num_draws=400)
     return allreduces(num_nodes, calls, **fields)
-
-
-def emulated(record, **fabric):
-    stated = {"fabric": fabric, "emulation": {"queue": 1e6}}
-    return record.model_copy(update={"configuration": CONFIGURATION.model_copy(update=stated)})
 
 
 def test_buckets_and_allreduces_of_each_size_on_each_number_of_nodes_are_points():
@@ -138,31 +131,6 @@ def test_versions_that_differ_are_named():
     newer = new.fingerprint.model_copy(update={"versions": {"torch": "3"}})
     with pytest.raises(UsageError, match=r"eeeeeeeeeeee, ffffffffffff differ: torch 2 and 3; calibrate"):
         points_of_study([old, new.model_copy(update={"fingerprint": newer})], "ring")
-
-
-def test_emulated_links_are_known_by_what_they_were_set_to():
-    slow, fast = (
-        emulated(exchanged(2, block=block, evidence="emulated"), bandwidth=rate)
-        for block, rate in enumerate((25e6, 50e6))
-    )
-    with pytest.raises(
-        UsageError, match=r"bandwidth=25000000.0, queue=.*; give a study of one kind of links"
-    ):
-        points_of_study([slow, fast], "ring")
-    four, eight, real = (load_system(name) for name in ("emulated-4", "emulated-8", "cori"))
-    record = exchanged(2, system="emulated-4", evidence="emulated")
-    record = emulated(record, **stated_fabric(four)).model_copy()
-    own = record.configuration.model_copy(update={"emulation": stated_emulation(four)})
-    record = record.model_copy(update={"configuration": own})
-    links = {**stated_fabric(eight), **stated_emulation(eight)}
-    check_record(record, eight, "a study", links=links)
-    faster = own.model_copy(update={"fabric": own.fabric | {"bandwidth": 5e7}})
-    for other, machine, problem in [
-        (record.model_copy(update={"configuration": faster}), eight, "bandwidth 50000000.0, not 25000000.0"),
-        (record, real, "its exchanges are of emulated-4, not of cori"),
-    ]:
-        with pytest.raises(UsageError, match=problem):
-            check_record(other, machine, "a study", links=links)
 
 
 @pytest.fixture

@@ -132,15 +132,6 @@ def test_the_network_of_a_system_file():
     assert cori.reduce_seconds_per_byte == pytest.approx(3 / (102 * 2**30))
 
 
-@pytest.mark.parametrize("name", ["emulated-4", "emulated-8", "emulated-16"])
-def test_hosts_that_this_machine_plays_have_a_network(name):
-    network = network_of(load_system(name))
-    assert network.node_bytes_per_second == pytest.approx(
-        25e6 * 1448 / 1514
-    )  # 200 Mb/s, of which TCP has 95.6 %
-    assert network.groups is None  # one switch
-
-
 @pytest.mark.parametrize(
     ("system", "key"),
     [("local", r"\[fabric\]"), ("frontier", r"fabric\.latency"), ("piz-daint", r"node\.memory_bandwidth")],

@@ -6,7 +6,7 @@ import pytest
 
 from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
 from dlscale.benchmarks.records.nodes import Allocation
-from dlscale.benchmarks.records.record import Configuration, Failure, Record
+from dlscale.benchmarks.records.record import Failure, Record
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
     CaseResult,
@@ -16,7 +16,6 @@ from dlscale.benchmarks.records.spool import (
     SpoolWriter,
     read_spools,
 )
-from dlscale.models.slept import Slept
 from tests.benchmarks.spools import metadata_of, rank_info
 from tests.made_records import CONFIGURATION, make_record
 
@@ -116,28 +115,6 @@ def test_what_was_asked_and_where_it_ran(tmp_path, write):
         (0, "s0.n0", 2.5),
         (1, "s0.n1", 3.5),
     ]
-
-
-def test_emulated_hosts_and_sleep_are_emulated_on_one_node_too(tmp_path, write):
-    for rank in range(2):
-        write(rank)
-    spools = read_spools(tmp_path, 2)
-    asked = {"study_digest": "s", "system_digest": "y", "budget_seconds": 60, "rules": {}}
-    shaped = Configuration(**asked, fabric={"bandwidth": 25e6}, emulation={"queue": 1e6})
-    plain = Configuration(**asked, fabric={})
-    assert "emulation" not in plain.model_dump()
-    slept = CASE.model_copy(
-        update={
-            "cell": CASE.cell.model_copy(update={"slept": Slept(forward_seconds=0.1, backward_seconds=0.2)})
-        }
-    )
-    found = {}
-    for name, case, configuration in (
-        ("measured", CASE, plain), ("shaped", CASE, shaped), ("slept", slept, plain),
-    ):  # fmt: skip
-        metadata = METADATA.model_copy(update={"configuration": configuration})
-        found[name] = assemble(case, 0, spools, attempt=1, metadata=metadata, failure=None).evidence
-    assert found == {"measured": "measured", "shaped": "emulated", "slept": "emulated"}
 
 
 def test_a_launch_that_was_killed_gives_the_same_records_byte_for_byte():

@@ -7,7 +7,6 @@ import pytest
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext
 from dlscale.benchmarks.rank.controls import measure_loader
 from dlscale.benchmarks.records.assemble import assemble
-from dlscale.benchmarks.records.record import Configuration
 from dlscale.benchmarks.records.spool import CaseEnd, EnergyReading, SpoolWriter, read_spools
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.models.workload import Input, Shard
@@ -95,17 +94,6 @@ def record(tmp_path):
         return assemble(case, 0, spools, attempt=1, metadata=metadata, failure=None)
 
     return make
-
-
-def test_counters_that_emulated_hosts_share_are_not_summed(record):
-    asked = {"study_digest": "s", "system_digest": "y", "budget_seconds": 60, "rules": {}}
-    shaped = Configuration(**asked, fabric={}, emulation={"queue": 1e6})
-    found = record(
-        [READING], [READING], metadata=METADATA.model_copy(update={"configuration": shaped})
-    ).energy
-    assert [(energy.node, energy.joules, energy.reason) for energy in found] == [
-        (node, None, "emulated hosts share the counters of one machine") for node in ("n0", "n1")
-    ]
 
 
 OTHER = READING.model_copy(update={"joules": 43.0})

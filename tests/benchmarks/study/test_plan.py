@@ -7,7 +7,6 @@ from dlscale.benchmarks.study.plan import Launch, Plan, step_seconds
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import load_study
 from dlscale.models import load_workload
-from dlscale.models.slept import Slept
 from tests.made_records import make_record
 
 STEP = 0.08  # 4 ranks per node with a batch of 2, at a published 0.01 s per sample of a node
@@ -138,14 +137,6 @@ def test_published_speeds_are_those_of_a_node():
     launch = a_launch(preset="paper")
     alone = a_plan(launch, ranks_per_node=None).seconds([launch])
     assert a_plan(launch).seconds([launch]) - alone == pytest.approx(8 * (STEP - STEP / 4))
-
-
-@pytest.mark.parametrize("preset", ["paper", "tiny"])
-def test_a_step_that_sleeps_takes_as_long(preset):
-    slept = Slept(forward_seconds=2, backward_seconds=3)
-    assert step_seconds(a_cell(preset=preset, slept=slept)) == 5
-    launch = a_launch(preset=preset, slept=slept)
-    assert a_plan(launch, ranks_per_node=None).seconds([launch]) == a_plan(launch).seconds([launch])
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])

@@ -16,7 +16,7 @@ NUM_STEPS = 4
 class Replica:
     """Two layers of which the first, that travels last, has its batch's signs; `unused` has no gradient."""
 
-    compiled = sleeps = False
+    compiled = False
     schedule = None
 
     def __init__(self):

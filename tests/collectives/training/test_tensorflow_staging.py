@@ -21,7 +21,7 @@ WORKER_GPU = "/job:worker/task:1/device:GPU:0"
 
 
 class Replica:
-    compiled = sleeps = False
+    compiled = False
     schedule = None
     traced = staticmethod(tf.function)
 

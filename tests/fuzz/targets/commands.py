@@ -46,8 +46,8 @@ PLANNED = (
     "target.max_seconds=60", "target.max_samples=5000", "target.learning_rate=0.001|0.002",
     "target.learning_rate_scaling=linear", "target.warm_up_samples=100", "target.decay_samples=100,200",
     "target.optimizer=sgd", "target.momentum=0.9", "system=local", "environment=.venv", "data=synthetic",
-    "compute=sleep:10ms,20ms", "account=m1759", "walltime=30min", "max_node_hours=10.5", "wait_quiet=1s",
-    "emulation=link_rate=400Mb/s,queue=2MB", "results=results", "nodes=1,2",
+    "account=m1759", "walltime=30min", "max_node_hours=10.5", "wait_quiet=1s",
+    "results=results", "nodes=1,2",
     "ranks_per_node=2", "partition=debug", "allow_open_ports=no", "backend_options=ring.teams=2",
 )  # fmt: skip
 STUDIES = (
@@ -57,7 +57,7 @@ STUDIES = (
     "algorithms",
     "frameworks",
 )
-SYSTEMS = ("local", "cori", "emulated-4")
+SYSTEMS = ("local", "cori")
 FIXED = (
     "predict weak-scaling --system cori --backends ring --nodes 1:64:x2 --batch 16 --json",
     "predict strong-scaling --system cori --backends grpc_ps --nodes 1:8:x2 --set servers=1:1 --json",

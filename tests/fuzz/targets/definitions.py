@@ -23,9 +23,7 @@ from dlscale.base.quantities import (
 )
 from dlscale.benchmarks.study.axes import read_options, read_variables
 from dlscale.benchmarks.study.study import load_study
-from dlscale.benchmarks.systems.emulation import with_emulation
 from dlscale.benchmarks.systems.system import load_system
-from dlscale.models.slept import read_slept
 from tests.fuzz.target import CHECKOUT, Target, file_target, text_target
 
 PUBLISHED = CHECKOUT / "results" / "published"
@@ -68,11 +66,6 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "variables": (read_variables, "MPICH_ASYNC_PROGRESS=0|1 OTHER=x"),
     "list of hosts": (expand_hostlist, "nid00[001-004,7],x[1-2]-ib"),
     "width": (parse_width, "8.4cm"),
-    "computation": (read_slept, "sleep:10ms,20ms"),
-    "emulation": (
-        lambda text: with_emulation(load_system("emulated-4"), text),
-        "link_rate=400Mb/s,queue=2MB,congestion_control=cubic,slow_link=3:0.5",
-    ),
 }
 TARGETS: dict[str, Target] = {
     "study": definition(STUDIES, "weak-scaling.toml", lambda p: load_study(str(p))),

@@ -29,7 +29,7 @@ VERBS = (
     "compare {0} {1}", "compare {0} --predicted latest", "export tidy {0}",
     "export markdown {0}", "collectives report",
     "predict weak-scaling --system cori --from {0} --calibrate {1} --nodes 1,2 --json",
-    "run weak-scaling --dry-run --ranks 1,2", "run weak-scaling --dry-run --set compute=profile:{0}",
+    "run weak-scaling --dry-run --ranks 1,2",
 )  # fmt: skip
 
 

@@ -57,8 +57,6 @@ using DeleteFunction = void(void*);
   X(int, TF_NumInputs, (TF_OpKernelContext*))                                                               \
   X(void, TF_GetInput, (TF_OpKernelContext*, int, TF_Tensor**, TF_Status*))                                 \
   X(void, TF_SetOutput, (TF_OpKernelContext*, int, const TF_Tensor*, TF_Status*))                           \
-  X(TF_Tensor*, TF_AllocateOutput,                                                                          \
-    (TF_OpKernelContext*, int, int, const std::int64_t*, int, std::size_t, TF_Status*))                     \
   X(TF_Tensor*, TF_ForwardInputOrAllocateOutput,                                                            \
     (TF_OpKernelContext*, const int*, int, int, const std::int64_t*, int, int*, TF_Status*))                \
   X(void, TF_DeleteTensor, (TF_Tensor*))                                                                    \

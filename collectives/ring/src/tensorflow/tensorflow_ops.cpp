@@ -1,25 +1,20 @@
-// TensorFlow's operations for the exchange of gradients and for steps that sleep, over TensorFlow's C API,
-// and the C functions by which Python opens and closes exchanges.
+// TensorFlow's operations for the exchange of gradients, over TensorFlow's C API, and the C functions by which
+// Python opens and closes exchanges.
 //
 //   DlscaleAverage  gradients in, their means over ranks out, in line
 //   DlscaleSend     hands over one bucket of gradients; what comes out is still being worked on
 //   DlscaleWait     takes what came out for all of a step's buckets; the means, when they are exchanged
 //   DlscaleCollect  the same for buckets that were sent in an earlier graph, so it takes nothing
-//   DlscaleSleep    hands on what it holds some seconds after a moment, and the moment at which it was to
-//   DlscaleArrival  the moment at which what it takes is there
 //
 // Kernels are synchronous: the callback of asynchronous ones is valid only during the call that starts them.
 // Where TensorFlow lets go of a gradient's memory, its mean is written there; else into new memory.
-#include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -79,15 +74,15 @@ Tensor input(TF_OpKernelContext* context, int index) {
   return Tensor(tensor);
 }
 
-// Output number `target` and its piece, which is read from input number `source`: at the same address where
-// the input's memory is of no more use to others.
-Output output(TF_OpKernelContext* context, int source, int target) {
+// Output number `index` and its piece, which is read from that input: at the same address where the input's
+// memory is of no more use to others.
+Output output(TF_OpKernelContext* context, int index) {
   constexpr int kMaxDimensions = 254;  // TensorFlow's own limit
   std::array<std::int64_t, kMaxDimensions> dimensions;
   int num_dimensions = 0;
   Output found{};
   {
-    const Tensor tensor = input(context, source);
+    const Tensor tensor = input(context, index);
     num_dimensions = TF_NumDims(tensor.get());
     for (int i = 0; i < num_dimensions; ++i)
       dimensions[static_cast<std::size_t>(i)] = TF_Dim(tensor.get(), i);
@@ -97,7 +92,7 @@ Output output(TF_OpKernelContext* context, int source, int target) {
   }  // or this reference would keep TensorFlow from handing the memory on
   const Status status = new_status();
   int forwarded = -1;
-  found.tensor.reset(TF_ForwardInputOrAllocateOutput(context, &source, 1, target, dimensions.data(),
+  found.tensor.reset(TF_ForwardInputOrAllocateOutput(context, &index, 1, index, dimensions.data(),
                                                      num_dimensions, &forwarded, status.get()));
   check(status);
   found.piece.target = static_cast<std::byte*>(TF_TensorData(found.tensor.get()));
@@ -114,7 +109,7 @@ void average(const Node& node, TF_OpKernelContext* context) {
   const int num_inputs = TF_NumInputs(context);
   std::vector<Piece> pieces;
   pieces.reserve(static_cast<std::size_t>(num_inputs));
-  for (int i = 0; i < num_inputs; ++i) pieces.push_back(output(context, i, i).piece);
+  for (int i = 0; i < num_inputs; ++i) pieces.push_back(output(context, i).piece);
   find_exchange(node.handle)->average(pieces);
 }
 
@@ -123,7 +118,7 @@ void send(const Node& node, TF_OpKernelContext* context) {
   std::vector<Piece> pieces;
   std::vector<Exchange::Keeper> keepers;
   for (int i = 0; i < num_inputs; ++i) {
-    Output made = output(context, i, i);
+    Output made = output(context, i);
     Piece& piece = made.piece;
     if (piece.source != piece.target) {  // TensorFlow takes the input back when this returns
       std::memcpy(piece.target, piece.source, piece.num_bytes);
@@ -145,59 +140,14 @@ void collect(const Node& node, TF_OpKernelContext* context) {
   }
 }
 
-double scalar(const void* data) {
-  double value = 0;
-  std::memcpy(&value, data, sizeof value);
-  return value;
-}
-
-double wall_clock() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-// Begin, length and what it holds in, end and what it held out, in seconds of the wall clock, as TensorFlow's
-// own operation has it. Never longer than the length: somebody may set that clock back meanwhile.
-void sleep(TF_OpKernelContext* context) {
-  using Seconds = std::chrono::duration<double>;
-  const double begin = scalar(TF_TensorData(input(context, 0).get()));
-  const double length = scalar(TF_TensorData(input(context, 1).get()));
-  const double end = begin + length;
-  const double now = wall_clock();
-  if (end > now) std::this_thread::sleep_for(Seconds(std::min(end - now, length)));
-  std::memcpy(output(context, 0, 0).piece.target, &end, sizeof end);
-  const Piece held = output(context, 2, 1).piece;
-  if (held.source != held.target) std::memcpy(held.target, held.source, held.num_bytes);
-}
-
-void arrival(TF_OpKernelContext* context) {
-  const Status status = new_status();
-  const Tensor moment(TF_AllocateOutput(context, 0, kDouble, nullptr, 0, sizeof(double), status.get()));
-  check(status);
-  const double now = wall_clock();
-  std::memcpy(TF_TensorData(moment.get()), &now, sizeof now);
-}
-
-void fail(TF_OpKernelContext* context, const std::exception& error) {
-  const Status status = new_status();
-  TF_SetStatus(status.get(), kInternal, error.what());
-  TF_OpKernelContext_Failure(context, status.get());
-}
-
 template <void (*operation)(const Node&, TF_OpKernelContext*)>
 void compute(void* node, TF_OpKernelContext* context) {
   try {
     operation(*static_cast<const Node*>(node), context);
   } catch (const std::exception& error) {
-    fail(context, error);
-  }
-}
-
-template <void (*operation)(TF_OpKernelContext*)>
-void compute_alone(void*, TF_OpKernelContext* context) {
-  try {
-    operation(context);
-  } catch (const std::exception& error) {
-    fail(context, error);
+    const Status status = new_status();
+    TF_SetStatus(status.get(), kInternal, error.what());
+    TF_OpKernelContext_Failure(context, status.get());
   }
 }
 
@@ -222,17 +172,6 @@ void same_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
   for (int i = 0; i < num_inputs; ++i) {
     TF_ShapeInferenceContextGetInput(context, i, shape, status);
     if (TF_GetCode(status) == kOk) TF_ShapeInferenceContextSetOutput(context, i, shape, status);
-    if (TF_GetCode(status) != kOk) break;
-  }
-  TF_DeleteShapeHandle(shape);
-}
-
-// The moment has the first input's shape, and what is held its own.
-void sleep_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
-  TF_ShapeHandle* shape = TF_NewShapeHandle();
-  for (const auto& [source, target] : {std::pair{0, 0}, std::pair{2, 1}}) {
-    TF_ShapeInferenceContextGetInput(context, source, shape, status);
-    if (TF_GetCode(status) == kOk) TF_ShapeInferenceContextSetOutput(context, target, shape, status);
     if (TF_GetCode(status) != kOk) break;
   }
   TF_DeleteShapeHandle(shape);
@@ -264,36 +203,6 @@ void register_operation(const char* name, bool has_inputs, ComputeFunction* func
   register_with(TF_NewKernelBuilder(name, "CPU", &create, function, &destroy), name, definition);
 }
 
-// Not stateful: a function of TensorFlow would order it among the exchanges, which are, and each would wait
-// for all sleeps before it. So it is kept by what it hands on alone: without readers of that it would be
-// dropped, control dependencies or not, and it would be folded if it began at a moment that is known before.
-void register_sleep() {
-  constexpr const char* kName = "DlscaleSleep";
-  TF_OpDefinitionBuilder* definition = TF_NewOpDefinitionBuilder(kName);
-  TF_OpDefinitionBuilderAddAttr(definition, "T: {float, double, bfloat16, half}");
-  TF_OpDefinitionBuilderAddInput(definition, "begin: double");
-  TF_OpDefinitionBuilderAddInput(definition, "seconds: double");
-  TF_OpDefinitionBuilderAddInput(definition, "held: T");
-  TF_OpDefinitionBuilderAddOutput(definition, "end: double");
-  TF_OpDefinitionBuilderAddOutput(definition, "handed_on: T");
-  TF_OpDefinitionBuilderSetShapeInferenceFunction(definition, &sleep_shapes);
-  register_with(TF_NewKernelBuilder(kName, "CPU", nullptr, &compute_alone<&sleep>, nullptr), kName,
-                definition);
-}
-
-// Not stateful either, for the same reason; what it takes is a variable's value, of which nothing is known
-// before.
-void register_arrival() {
-  constexpr const char* kName = "DlscaleArrival";
-  TF_OpDefinitionBuilder* definition = TF_NewOpDefinitionBuilder(kName);
-  TF_OpDefinitionBuilderAddAttr(definition, "T: type");
-  TF_OpDefinitionBuilderAddInput(definition, "awaited: T");
-  TF_OpDefinitionBuilderAddOutput(definition, "moment: double");
-  TF_OpDefinitionBuilderSetShapeInferenceFunction(definition, &unknown_shapes);
-  register_with(TF_NewKernelBuilder(kName, "CPU", nullptr, &compute_alone<&arrival>, nullptr), kName,
-                definition);
-}
-
 std::string register_all() {
   std::string missing = find_tensorflow();
   if (!missing.empty()) return missing;
@@ -302,8 +211,6 @@ std::string register_all() {
     register_operation("DlscaleSend", true, &compute<&send>);
     register_operation("DlscaleWait", true, &compute<&collect>);
     register_operation("DlscaleCollect", false, &compute<&collect>);
-    register_sleep();
-    register_arrival();
   } catch (const std::exception& error) {
     return error.what();
   }
