@@ -23,7 +23,7 @@ MOST_LAUNCHES = 40  # of each cell; what needs more is not worth it
 def advice(study: Measured) -> list[str]:
     """Sentences; none where nothing follows. On a busy machine only that follows."""
     if is_busy(study):
-        return ["Repeat the study when nothing else runs on the machine: --set wait_quiet=1h waits for that."]
+        return ["Repeat the study when nothing else runs on the machine."]
     return list(_undecided(study))
 
 

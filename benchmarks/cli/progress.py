@@ -58,12 +58,6 @@ class LaunchProgress:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def more(self, num_launches: int, planned_seconds: float) -> None:
-        """There is more to do than was said at first."""
-        self._later += planned_seconds
-        total = (self._progress.tasks[0].total or 0) + num_launches
-        self._progress.update(self._task, total=total)
-
     def started(self, what: str, planned_seconds: float) -> None:
         """A launch begins that is planned to take so long."""
         self._begin = time.monotonic()

@@ -77,9 +77,6 @@ class Request(Frozen):
     max_node_hours: PositiveFloat | None = Field(
         None, description="Limit on the node-hours that the jobs may be billed."
     )
-    wait_quiet: Duration | None = Field(
-        None, description="Maximum wait until no other program uses this machine; then the study starts."
-    )
     results: Path = Field(
         Path("results"), description="Folder of the studies' records.", json_schema_extra=OUTPUT
     )

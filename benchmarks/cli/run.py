@@ -107,11 +107,6 @@ def _as_jobs(name: str, system: System, request: Request, how: Start) -> int:
                 "GPU backends need it beyond one node"
             )
     request = _introduced(study, system, request, how)
-    if request.wait_quiet:
-        raise UsageError(
-            f"wait_quiet on {system.name}, whose jobs have nodes of their own; leave it out, or use it with "
-            "--in-allocation"
-        )
     return run_jobs.run_as_jobs(study, system, request, how)
 
 

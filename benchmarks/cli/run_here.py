@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Iterable
 from itertools import groupby
@@ -17,8 +16,8 @@ from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, rows
 from dlscale.benchmarks.cli.progress import LaunchProgress
 from dlscale.benchmarks.cli.request import Request
 from dlscale.benchmarks.launch.campaign import Campaign, open_campaign, run_launch
+from dlscale.benchmarks.launch.other_load import read_other_load
 from dlscale.benchmarks.launch.preparing import prepare_campaign
-from dlscale.benchmarks.launch.quiet import read_other_load, wait_until_quiet
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.study import Study
@@ -41,14 +40,13 @@ def show_campaign(campaign: Campaign, todo: list[Launch]) -> None:
 
 
 def run_here(campaign: Campaign, request: Request) -> int:
-    """Run what is left of a campaign on this machine, print one screen about the study and draw its figures.
-
-    If asked to wait it begins when no other program uses the machine, or raises UsageError after that time.
-    """
+    """Run what is left of a campaign on this machine, print one screen about the study and draw its figures."""
     with open_campaign(campaign, {"data": request.data}) as launches:
         _print_plan(campaign, launches)
-        if launches:
-            _see_to_other_programs(request.wait_quiet, gpus=campaign.plan.study.device == "gpu")
+        if launches and not (load := read_other_load(gpus=campaign.plan.study.device == "gpu")).quiet:
+            click.echo(
+                f"warning: the machine is busy ({load.text}): nothing will be claimed of noisy numbers"
+            )
         _run_launches(campaign, launches)
     from dlscale.benchmarks.cli.report import show_study
 
@@ -100,52 +98,24 @@ def _listed(names: Iterable[object]) -> str:
     return ", ".join(map(str, names))
 
 
-def _see_to_other_programs(wait_seconds: float | None, *, gpus: bool) -> None:
-    """Wait until they are quiet, if asked to; else warn if they are not."""
-    if wait_seconds is not None:
-        said: list[str] = []  # what keeps the machine busy changes every second; once is enough
-
-        def tell(text: str) -> None:
-            if not said:
-                click.echo(
-                    f"waiting for at most {format_seconds(wait_seconds)} until the machine is quiet: {text}"
-                )
-            said.append(text)
-
-        wait_until_quiet(wait_seconds, gpus=gpus, tell=tell)
-    elif not (load := read_other_load(gpus=gpus)).quiet:
-        click.echo(
-            f"warning: the machine is busy ({load.text}): numbers will be noisy. --set wait_quiet=30min waits"
-        )
-
-
 def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
-    """Run the launches block by block; at the end of each, up to a limit, those again that other programs disturbed."""
+    """Run the launches block by block."""
     plan = campaign.plan
-    repeats = 0 if plan.study.rules.checkpoint_every else math.ceil(plan.study.repeats * len(launches))
     several = plan.study.axes
     # Of all cases: a launch whose training is done begins with another one.
     cells = (case.cell for launch in plan.launches for case in launch.cases) if several else ()
     named = named_cells(cells, settings=SETTINGS)
     with LaunchProgress(num_launches=len(launches), planned_seconds=plan.seconds(launches)) as progress:
-
-        def run_one(launch: Launch, what: str) -> bool:
-            """Whether other programs disturbed it."""
-            training = _training_of(named[launch.cell.id] if several else launch.cell)
-            progress.started(f"{what}, {training}", plan.seconds([launch]))
-            records = run_launch(campaign, launch)
-            failures = [f"{record.case.id}: {record.failure.message}" for record in records if record.failure]
-            progress.finished(failures)
-            return any(record.good and record.disturbed for record in records)
-
         for index, members in groupby(launches, key=lambda launch: launch.cases[0].block):
             # Each tier of sizes has blocks of its own.
             block = f"block {index % plan.num_launches + 1}/{plan.num_launches}"
-            disturbed = [launch for launch in members if run_one(launch, block)]
-            for launch in disturbed[:repeats]:
-                progress.more(1, plan.seconds([launch]))
-                run_one(launch, f"{block}, repeated (machine was busy)")
-            repeats -= min(repeats, len(disturbed))
+            for launch in members:
+                training = _training_of(named[launch.cell.id] if several else launch.cell)
+                progress.started(f"{block}, {training}", plan.seconds([launch]))
+                records = run_launch(campaign, launch)
+                progress.finished(
+                    [f"{record.case.id}: {record.failure.message}" for record in records if record.failure]
+                )
 
 
 def _training_of(cell: Cell) -> str:

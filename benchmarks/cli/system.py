@@ -141,7 +141,7 @@ def probe(out: Path | None, force: bool, name: str | None, measure: bool) -> int
       dlscale system probe --name mine --measure --out mine.toml
       dlscale run weak-scaling --system mine.toml --dry-run
     """  # noqa: D301
-    from dlscale.benchmarks.launch.quiet import read_other_load
+    from dlscale.benchmarks.launch.other_load import read_other_load
     from dlscale.benchmarks.systems.probe.draft import FILL_IN, probe_machine
 
     if name is not None and not (len(name) <= LONGEST_NAME and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)):

@@ -20,7 +20,6 @@ from dlscale.base.launchers import Flavour, Start
 from dlscale.base.variables import JOB, LAUNCH, Group, passed_on, withheld
 from dlscale.benchmarks.launch import environment, own_models, supervisor
 from dlscale.benchmarks.launch.configuration import configuration
-from dlscale.benchmarks.launch.overheads import learn_overhead
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
 from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.rank.spec import LaunchSpec
@@ -240,12 +239,4 @@ def run_launch(campaign: Campaign, launch: Launch) -> list[Record]:
     prepared = campaign.prepare(launch)
     if reason := campaign.why_not(launch):
         return refuse(prepared, campaign.store, reason)
-    begin = time.monotonic()
-    records = supervise(prepared, campaign.store)
-    learn_overhead(
-        campaign.store.folder.parent,
-        records,
-        names=(launch.cell.id, launch.kind),
-        launch_seconds=time.monotonic() - begin,
-    )
-    return records
+    return supervise(prepared, campaign.store)

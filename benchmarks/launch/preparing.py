@@ -18,7 +18,6 @@ from dlscale.base.quantities import format_size
 from dlscale.benchmarks.launch import environment, gpus
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.launch.measured_code import changed_text
-from dlscale.benchmarks.launch.overheads import read_overheads
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.benchmarks.records.store import Store
@@ -41,7 +40,6 @@ def prepare_campaign(
     installation = find_installation(system, name)
     plan = _plan_of(study, system, environment=name, data=data)
     check_capacity(plan)
-    plan = replace(plan, overhead_seconds=read_overheads(results / system.name))
     campaign = campaign_here(system, installation, plan, folder=results)
     if len(campaign.unusable) == len(_pairs(campaign.plan)):
         raise UsageError(next(iter(campaign.unusable.values())))

@@ -47,14 +47,6 @@ class Launch:
         """Readable, unique within a study, and safe as a file name."""
         return self.cases[0].id
 
-    @property
-    def kind(self) -> str:
-        """What mostly decides how long it takes beside its windows, whatever its backend and batch."""
-        cell = self.cell
-        network = f"{cell.workload} {cell.preset} in {cell.framework}{', compiled' * cell.compiled}"
-        controls = ", ".join(case.cell.control for case in self.cases)
-        return f"{network} on {cell.num_processes}: {controls}{' to a target' if cell.target else ''}"
-
 
 @dataclass(frozen=True, kw_only=True)  # no slots: cached_property needs a dictionary
 class Plan:
@@ -69,8 +61,6 @@ class Plan:
     # Workload -> published seconds per sample of a whole node at the published size, where the system has any.
     sample_seconds: Mapping[str, float] = field(default_factory=dict)
     link_rate: float | None = None  # bytes per second of a node in each direction, where the system states it
-    # Cell or kind of launches -> their seconds beside windows, learnt from earlier ones.
-    overhead_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def num_cores(self) -> int:
@@ -165,9 +155,7 @@ class Plan:
 
     def _overhead_seconds(self, launch: Launch) -> float:
         """Seconds of imports, connection, gates and audits; each trainer of a compiled network compiles it again."""
-        cell, learnt = launch.cell, self.overhead_seconds
-        if known := learnt.get(cell.id) or learnt.get(launch.kind):
-            return known
+        cell = launch.cell
         compiling = COMPILE_SECONDS * (1 + len(launch.cases)) if cell.compiled else 0.0
         step = self._step_seconds(cell)
         start = START_SECONDS[cell.framework] * self.sharing(cell) + compiling + 4 * step

@@ -183,12 +183,6 @@ class Study(Frozen):
     reference_launches: int = Field(
         0, ge=0, le=MOST_LAUNCHES, description="Launches of 1 rank on all cores, as a reference."
     )
-    repeats: float = Field(
-        0.25,
-        ge=0,
-        le=1,
-        description="Maximum share of launches that are repeated because other programs disturbed them.",
-    )
     seed: int = Field(
         1,
         ge=0,

@@ -60,7 +60,7 @@ def run(compiled: str, logs: Path, *, device: str, preset: str, seconds: float) 
         *("--frameworks", "torch", "--workloads", ",".join(workloads(compiled, device))),
         *("--preset", preset, "--data", "synthetic"),
         *("--precision", "|".join(precisions(device)), "--set", f"compiled={compiled}"),
-        *("--launches", "1", "--set", "repeats=0", "--set", "reference_launches=0", "--results", results),
+        *("--launches", "1", "--set", "reference_launches=0", "--results", results),
         *(word for setting in SETTINGS[device] for word in ("--set", setting)),
     ]
     with (logs / f"study-{compiled}.txt").open("ab") as output:

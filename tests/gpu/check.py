@@ -211,7 +211,7 @@ def study(framework: str, backends: list[str], num_gpus: int, logs: Path, device
         ),
         *("--backends", ",".join(backends), "--set", "backend_options=horovod.operations=nccl"),
         *("--ranks", ",".join(map(str, ranks)), "--set", "servers=1", "--data", "synthetic"),
-        *("--launches", "1", "--set", "repeats=0", "--set", "controls=none", "--set", "reference_launches=0"),
+        *("--launches", "1", "--set", "controls=none", "--set", "reference_launches=0"),
         *("--results", str(logs / "results")),
     ]
     return Step(title="study", command=command)

@@ -31,7 +31,6 @@ precision = "fp32"
 nodes = [2]
 launches = 2
 budget = 1
-repeats = 0
 [rules]
 warmup_steps = 10
 min_windows = 3
@@ -195,7 +194,6 @@ def test_a_requeued_job_goes_on_with_a_training_to_a_target(cluster, tmp_path):
         *(cluster, "run", "time-to-solution", "--system", str(cluster.system), "--results", str(elsewhere)),
         *("--backends", "ring", "--nodes", "2", "--launches", "1", "--set", "rules.checkpoint_every=5"),
         *("--target", "auc=1.0", "--set", "target.evaluate_samples=320", "--set", "target.max_seconds=10s"),
-        *("--set", "repeats=0"),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     folder = folder_of(elsewhere, "time-to-solution")

@@ -30,7 +30,6 @@ ranks = [1, 2]
 base = "smallest"
 launches = 1
 budget = 1
-repeats = 0
 controls = ["synthetic", "loader"]
 [rules]
 warmup_steps = 10
@@ -56,10 +55,7 @@ class Bench:
     def command(self, *options: str, study: Path | str | None = None) -> list[str]:
         """A study's command."""
         results = str(self.folder / "results")
-        words = [DLSCALE, "run", str(study or self.study), "--results", results, *options]
-        if isinstance(study, str):  # beside other tests every launch would be repeated as of a busy machine
-            words += ["--set", "repeats=0"]
-        return words
+        return [DLSCALE, "run", str(study or self.study), "--results", results, *options]
 
     def run(
         self,

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -22,19 +21,10 @@ def hog():
 @pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_a_busy_machine_is_told_before_during_and_after(bench, hog):
-    bench.study.write_text(
-        bench.study.read_text().replace("repeats = 0", "repeats = 1").replace("0.01", "0.1")
-    )
-    begin = time.monotonic()
-    refused = bench.run("--backends", "none", "--ranks", "1", "--set", "wait_quiet=1s")
-    assert refused.returncode == 1
-    assert "the machine was not quiet within 1 s: other programs use" in refused.stderr
-    assert time.monotonic() - begin < 60
+    bench.study.write_text(bench.study.read_text().replace("0.01", "0.1"))
     done = bench.run("--backends", "none", "--ranks", "1")
     assert done.returncode == 0, done.stderr
     assert "the machine is busy (other programs use" in done.stdout
-    assert "repeated (machine was busy)" in done.stdout
     assert "The machine was busy: other programs took" in done.stdout
     trained = [record for record in bench.records() if record.case.cell.control == "train"]
-    assert [record.attempt for record in trained] == [1, 2]
     assert all(record.foreign_cpu > 0.1 for record in trained)

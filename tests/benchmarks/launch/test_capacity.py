@@ -19,7 +19,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(campaign, "supervise", pytest.fail)
 
 
-@pytest.mark.parametrize("words", [["plan"], ["run", "--dry-run"], ["run"]])
+@pytest.mark.parametrize("words", [["run", "--dry-run"], ["run"]])
 def test_more_than_four_ranks_per_core_are_refused(mistake, tmp_path, words):
     said = mistake(*words, "weak-scaling", "--ranks", 1000, *FLAGS, "--results", tmp_path / "new")
     assert said == "dlscale: 1000 ranks on 2 cores, more than 4 per core; ask for at most 8 --ranks"
@@ -28,7 +28,16 @@ def test_more_than_four_ranks_per_core_are_refused(mistake, tmp_path, words):
 
 def test_more_ranks_than_memory_holds_are_refused(mistake, tmp_path):
     said = mistake(
-        "plan", "weak-scaling", "--ranks", 8, "--frameworks", "tensorflow", *FLAGS, "--results", tmp_path
+        "run",
+        "--dry-run",
+        "weak-scaling",
+        "--ranks",
+        8,
+        "--frameworks",
+        "tensorflow",
+        *FLAGS,
+        "--results",
+        tmp_path,
     )
     assert said.endswith("6.25 GiB of memory, and 4 GiB are free; ask for at most 5 --ranks")
 

@@ -91,21 +91,6 @@ def test_gradients_take_their_time_on_links():
     assert added(served) == pytest.approx(2 * (added(ring) - steps), rel=0.01)
 
 
-def test_overheads_that_were_learnt_replace_the_estimate_of_their_cell():
-    slow, other = a_launch(), a_launch(backend="mpi")
-    plan = a_plan(slow, other, overhead_seconds={slow.cell.id: 20.0})
-    assert plan.seconds([slow]) == pytest.approx(20 + 1.35 * 5)
-    assert plan.seconds([other]) == pytest.approx(START + 1.35 * 5)
-
-
-def test_a_cell_that_was_never_launched_takes_what_launches_of_its_kind_took():
-    known, new, larger = a_launch(), a_launch(backend="mpi"), a_launch(num_ranks=4)
-    learnt = {known.cell.id: 20.0, known.kind: 10.0}
-    plan = a_plan(known, new, larger, overhead_seconds=learnt)
-    seconds = [plan.seconds([launch]) for launch in (known, new, larger)]
-    assert seconds == pytest.approx([beside + 1.35 * 5 for beside in (20, 10, START)])
-
-
 def test_without_a_budget_windows_are_the_shortest():
     launch = a_launch()
     plan = a_plan(launch, budget=None)

@@ -39,15 +39,14 @@ PLANNED = (
     "horovod.cycle_time_ms=0.5|1", "algorithms=sync,easgd", "easgd.interval=1|8", "servers=1,2", "batch=16|32",
     "precision=fp32|bf16", "compiled=no|yes", "device=cpu", "skip_bad=yes",
     "ranks=1:2", "base=1", "launches=6", "budget=4min", "controls=synthetic,loader", "reference_launches=1",
-    "repeats=0.5", "seed=1", "MPICH_ASYNC_PROGRESS=0|1", "target=auc=0.95", "rules.warmup_steps=3",
+    "seed=1", "MPICH_ASYNC_PROGRESS=0|1", "target=auc=0.95", "rules.warmup_steps=3",
     "rules.min_windows=10", "rules.min_window_seconds=0.15", "rules.min_steps=20",
     "rules.max_steps=2000", "rules.checkpoint_every=10",
     "target.held_out=0.125", "target.evaluate_samples=640",
     "target.max_seconds=60", "target.max_samples=5000", "target.learning_rate=0.001|0.002",
     "target.learning_rate_scaling=linear", "target.warm_up_samples=100", "target.decay_samples=100,200",
     "target.optimizer=sgd", "target.momentum=0.9", "system=local", "environment=.venv", "data=synthetic",
-    "account=m1759", "walltime=30min", "max_node_hours=10.5", "wait_quiet=1s",
-    "results=results", "nodes=1,2",
+    "account=m1759", "walltime=30min", "max_node_hours=10.5", "results=results", "nodes=1,2",
     "ranks_per_node=2", "partition=debug", "allow_open_ports=no", "backend_options=ring.teams=2",
 )  # fmt: skip
 STUDIES = (

@@ -11,11 +11,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from dlscale.base.errors import UsageError
-from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli.stated_study import study_in
 from dlscale.benchmarks.cli.status import _planned
 from dlscale.benchmarks.jobs.jobs import JobFiles
-from dlscale.benchmarks.launch.overheads import read_overheads
 from dlscale.benchmarks.launch.supervisor import METADATA_FILE, collect_leftovers
 from dlscale.benchmarks.message_sizes.peers import Place, read_note
 from dlscale.benchmarks.rank.checkpoints import checkpoint_notes, load_checkpoint, save_checkpoint
@@ -90,12 +88,6 @@ def golden(pattern: str) -> Callable[[], bytes]:
 def job_files(path: Path) -> JobFiles:
     """The files of the job that has the file `path`."""
     return JobFiles(folder=path.parent.parent, name="job-000")
-
-
-def start_times(path: Path) -> None:
-    """An estimate at most: what a damaged one gives can still be printed."""
-    for seconds in read_overheads(path.parent).values():
-        format_seconds(seconds)
 
 
 def checkpoint() -> bytes:
@@ -216,9 +208,6 @@ TARGETS: dict[str, Target] = {
         "jobs/job-000.jsonl", lambda: EVENTS, lambda p: (job_files(p).events(), job_files(p).has_ended), share=0.5,
     ),
     "number of a job": file_target("jobs/job-000.id", lambda: b"1234\n", lambda p: job_files(p).id, share=0.2),
-    "start times": file_target(
-        "launch-overheads.json", lambda: b'{"hep_cnn": [3.5], "b": [12.25, 9.5]}', start_times, share=0.5
-    ),
     "checkpoint": file_target(
         "step-0000000005.safetensors", checkpoint,
         lambda p: (checkpoint_notes(p.parent, step=5), load_checkpoint(p.parent, step=5)),
