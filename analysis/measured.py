@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from dlscale.analysis.families import Family, base_ranks, family_of
 from dlscale.analysis.launches import (
     CellLaunches,
-    good_launches,
     launches_of,
 )
 from dlscale.analysis.provenance import Provenance, provenance
@@ -86,11 +85,6 @@ class Measured:
     def launches(self) -> tuple[CellLaunches, ...]:
         """The launches of the cells that count: all but those APART."""
         return tuple(launches for launches in self.cells if launches.cell.control not in APART)
-
-    @cached_property
-    def exchanges(self) -> tuple[CellLaunches, ...]:
-        """The good launches of communication only, separately by kind of evidence."""
-        return tuple(good_launches(self.cells, controls={"exchange"}))
 
     @cached_property
     def by_family(self) -> Mapping[Family, tuple[CellLaunches, ...]]:

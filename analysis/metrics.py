@@ -49,7 +49,6 @@ class CellMetrics:
     num_failed: int  # launches that gave no number, counted with the first kind of evidence
     throughput: Interval | None  # samples per second over all ranks; None if no launch gave a number
     base_ranks: int
-    base: CellLaunches | None  # the good launches of none on `base_ranks`, of one kind of evidence
     against_none: Relation
     against_backend: Relation
     input_stall: Interval | None
@@ -88,7 +87,6 @@ def _metrics_of_family(
                 num_failed=len(every.cases) - len(every.good) if index == 0 else 0,
                 throughput=launches.step_seconds.rate(every.cell.global_batch) if launches.cases else None,
                 base_ranks=ranks,
-                base=base if base and base.cases else None,
                 against_none=against_none,
                 against_backend=against_backend,
                 input_stall=stall,

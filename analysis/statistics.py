@@ -241,7 +241,7 @@ def disagree(ratio: Interval, median: float) -> bool:
     """Whether a median ratio differs from the ratio of geometric means by more than 1 % and half of the half-interval.
 
     Two held-up launches of one side do that in 72 to 94 % of studies of 6 to 10 launches, equal launches hardly ever,
-    or in up to 6 % where they spread by 5 %. A single outlying launch is told by `outliers`.
+    or in up to 6 % where they spread by 5 %.
     """
     if abs(median / ratio.center - 1) <= MAX_APART or ratio.low is None or ratio.high is None:
         return False

@@ -309,16 +309,6 @@ def test_comparisons_are_filtered_by_both_sides_sorted_and_downloaded(page):
     assert all(row["verdict"] == "cannot be shown" and "--launches 10 can" in row["reason"] for row in rows)
 
 
-def test_a_launch_that_stands_out_has_a_ring(page):
-    page.drawn("every-launch")
-    rings = "return document.getElementById('every-launch').data.filter((one) => one.marker?.symbol === 'circle-open')"
-    (ring,) = page.run(rings)
-    assert len(ring["x"]) == 1
-    assert "stands out, and counts" in page.texts("#launches .legend li")
-    page.find("input[value=gloo]").click()
-    page.until(f"return (() => {{ {rings} }})().length === 0")
-
-
 def test_many_points(browser, made, tmp_path):
     """10,000 points are drawn, and filtered."""
     path = tmp_path / "many.html"
