@@ -1,4 +1,4 @@
-"""`dlscale report`: the page in the study's folder, plots on request, and what was left out."""
+"""`dlscale report`: the page in the study's folder, and what was left out."""
 
 import fcntl
 import json
