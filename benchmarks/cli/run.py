@@ -79,7 +79,7 @@ def plan_and_run(name: str, request: Request, how: Start) -> int:
         campaign = replace(campaign, nodes=own_nodes(campaign))
     if how.start:
         return run_here(campaign, request)
-    todo = campaign.todo(campaign.store.summaries())
+    todo = campaign.todo()
     if how.as_json:
         click.echo(json.dumps(plan_json(campaign.plan, todo)))
     else:

@@ -76,7 +76,7 @@ def run_as_jobs(study: Study, system: System, request: Request, how: Start) -> i
     limit = submission.walltime(study, system, request.walltime)
     todo: Sequence[Launch] = campaign.plan.launches
     if is_here and not how.start:
-        todo = campaign.todo(campaign.store.summaries())
+        todo = campaign.todo()
     if how.as_json:
         click.echo(json.dumps(plan_json(campaign.plan, todo)))
         return 0

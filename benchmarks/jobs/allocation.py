@@ -97,7 +97,7 @@ def _run(campaign: Campaign, end: float) -> int:
     store = campaign.store
     make_folder(campaign.spool_folder)
     supervisor.collect_leftovers(campaign.spool_folder, store, planned=campaign.planned)
-    todo = campaign.todo(store.summaries())
+    todo = campaign.todo()
     begin, planned = time.monotonic(), 0.0
     deadline = begin + end - time.time()  # monotonic: a change of the system's clock does not move it
     for position, launch in enumerate(todo):

@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,6 @@ from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervi
 from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata
-from dlscale.benchmarks.records.files import Summary
 from dlscale.benchmarks.records.provenance import batch_job
 from dlscale.benchmarks.records.record import Fingerprint, Record
 from dlscale.benchmarks.records.required_gates import GATES_VERSION
@@ -56,9 +55,9 @@ class Campaign:
     measured_files: Mapping[str, str] = field(default_factory=dict)  # name -> digest of what the study runs
     nodes: tuple[str, ...] = ()  # of the job that this runs in; none: this machine alone
 
-    def todo(self, attempts: Iterable[Summary]) -> list[Launch]:
+    def todo(self) -> list[Launch]:
         """The launches that are left, in order, each with those of its cases that have no good record yet."""
-        finished = {attempt.case for attempt in attempts if attempt.good}
+        finished = self.store.finished()
         left = [
             replace(launch, cases=tuple(case for case in launch.cases if case.id not in finished))
             for launch in self.plan.launches
@@ -231,7 +230,7 @@ def open_campaign(campaign: Campaign, facts: Mapping[str, object]) -> Iterator[l
         own_models.keep_copies(campaign.plan.study, store.folder)
         make_folder(campaign.spool_folder)
         supervisor.collect_leftovers(campaign.spool_folder, store, planned=campaign.planned)
-        yield campaign.todo(store.summaries())
+        yield campaign.todo()
 
 
 def run_launch(campaign: Campaign, launch: Launch) -> list[Record]:

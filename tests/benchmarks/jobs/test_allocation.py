@@ -18,13 +18,13 @@ class Job:
     def __init__(self, folder, launches, *, slower):
         self.now, self.started, self._launches, self._slower = 1000.0, [], launches, slower
         self.spool_folder, self.planned = folder / "spool", ()
-        self.store = SimpleNamespace(summaries=list)
+        self.store = SimpleNamespace()
         self.plan = SimpleNamespace(
             seconds=lambda launches: sum(one.full for one in launches),
             least_seconds=lambda launches: sum(one.least for one in launches),
         )
 
-    def todo(self, _):
+    def todo(self):
         return self._launches
 
     def run(self, _, launch):

@@ -47,7 +47,7 @@ class Meter:
 def test_counters_are_read_between_windows_and_told_once(tmp_path):
     spool = SpoolWriter(tmp_path, 0)
     meter = Meter(tmp_path / "rank-00000.jsonl")
-    rules = Rules(warmup_steps=3, min_windows=4, min_window_seconds=0, min_steps=4, max_steps=40)
+    rules = Rules(warmup_steps=3, min_windows=4, min_window_seconds=0, min_steps=4, max_steps=80)
     context = LaunchContext(
         backend=None,
         control=ALONE,
