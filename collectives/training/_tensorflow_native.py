@@ -38,7 +38,6 @@ class _Collective(ctypes.Structure):
     """DlscaleCollective."""
 
     _fields_ = (
-        ("struct_bytes", ctypes.c_size_t),
         ("context", ctypes.c_void_p),
         ("allreduce", _Allreduce),
         ("last_error", _LastError),
@@ -72,7 +71,7 @@ class CallbackTable:
             return 0
 
         self._functions = _Allreduce(allreduce), _LastError(lambda _: ctypes.addressof(self._text))
-        self._table = _Collective(ctypes.sizeof(_Collective), None, *self._functions)
+        self._table = _Collective(None, *self._functions)
         self.address = ctypes.addressof(self._table)
 
 

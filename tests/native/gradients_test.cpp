@@ -30,7 +30,7 @@ Complaints g_complaints;
 // to.
 class Doubling {
  public:
-  Doubling() : table_{sizeof(DlscaleCollective), this, &allreduce, &last_error} {}
+  Doubling() : table_{this, &allreduce, &last_error} {}
 
   const DlscaleCollective* table() const { return &table_; }
   const std::vector<double>& firsts() const { return firsts_; }

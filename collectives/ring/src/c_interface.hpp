@@ -20,8 +20,7 @@ enum DlscaleOp { kDlscaleSum = 0, kDlscaleAverage = 1, kDlscaleMin = 2, kDlscale
 
 // Valid as long as the object that handed it out.
 struct DlscaleCollective {
-  std::size_t struct_bytes;  // sizeof(DlscaleCollective) where it was filled in: more may be appended
-  void* context;             // the first argument of every function
+  void* context;  // the first argument of every function
   // In place, collective and blocking; from any thread, one at a time. 0, or not 0 if it failed; never
   // throws.
   int (*allreduce)(void* context, void* data, std::size_t count, int type, int op);

@@ -14,8 +14,8 @@ namespace dlscale {
 //         the smallest node has ranks; further ranks of larger nodes are on none.
 class Topology {
  public:
-  // Collective. Duplicates `comm`. `ranks_per_node`: cuts machines into nodes of so many ranks, to try several
-  // nodes on one; 0: a machine is a node.
+  // Collective. Duplicates `comm`. `ranks_per_node`: cuts machines into nodes of so many ranks, to try
+  // several nodes on one; 0: a machine is a node.
   Topology(MPI_Comm comm, int ranks_per_node);
   Topology(const Topology&) = delete;
   Topology& operator=(const Topology&) = delete;

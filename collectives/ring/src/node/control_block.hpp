@@ -61,7 +61,8 @@ class NodeMemory {
         results_(lines_of(2 * chunk_bytes / static_cast<std::size_t>(bootstrap.size())), kNumSlots,
                  kRotatedBytes, bootstrap.size()),
         memory_(bootstrap,
-                kControlBytes + offered_.num_bytes() + published_.num_bytes() + results_.num_bytes(), huge_pages) {}
+                kControlBytes + offered_.num_bytes() + published_.num_bytes() + results_.num_bytes(),
+                huge_pages) {}
 
   std::size_t one_shot_bytes() const { return one_shot_bytes_; }
   std::size_t chunk_bytes() const { return chunk_bytes_; }

@@ -93,8 +93,8 @@ void Node::allreduce(std::byte* data, std::size_t count, Type type, Op op, doubl
     if (variant == Variant::one_shot) {
       small_.allreduce_one_shot(work, count);
     } else {
-      staged_.allreduce(
-          work, Slices::interleaved(count, owners, slice_of(work, owners), kLine / width(type)));
+      staged_.allreduce(work,
+                        Slices::interleaved(count, owners, slice_of(work, owners), kLine / width(type)));
     }
     return true;
   });

@@ -59,11 +59,11 @@ class OnlineTuner {
     std::vector<Variant> usable;
     std::size_t most_bytes = 0;
     Variant chosen{};
-    Rates rates{};             // recent ones
-    Rates rates_of_choice{};   // those that the choice rests on
+    Rates rates{};            // recent ones
+    Rates rates_of_choice{};  // those that the choice rests on
     std::vector<Variant> trials;
-    std::size_t num_begun = 0;  // of the trials
-    std::size_t num_unknown = 0;  // trials whose rates are not known yet
+    std::size_t num_begun = 0;      // of the trials
+    std::size_t num_unknown = 0;    // trials whose rates are not known yet
     std::uint64_t tried_since = 0;  // this timed operation
     std::uint64_t num_operations = 0;
   };

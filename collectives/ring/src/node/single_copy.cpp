@@ -1,5 +1,6 @@
 #include "single_copy.hpp"
 
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,12 +9,65 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "kernel_copy.hpp"
-
 namespace dlscale {
 namespace {
 
 constexpr std::uintptr_t kNothingLent = ~std::uintptr_t{0};
+
+using Transfer = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
+
+// The kernel may stop early, at most 2 GiB on.
+int transfer(Transfer move, pid_t process, std::byte* here, std::uintptr_t there, std::size_t num_bytes) {
+  while (num_bytes) {
+    const iovec mine{here, num_bytes};
+    const iovec theirs{reinterpret_cast<void*>(there), num_bytes};
+    const ssize_t moved = move(process, &mine, 1, &theirs, 1, 0);
+    if (moved < 0) {
+      if (errno == EINTR) continue;
+      return errno;
+    }
+    if (moved == 0) return EFAULT;
+    here += moved;
+    there += static_cast<std::size_t>(moved);
+    num_bytes -= static_cast<std::size_t>(moved);
+  }
+  return 0;
+}
+
+constexpr std::size_t kPage = 4096, kShortDistance = 32;
+
+// 0, or an error number.
+int fetch_from(pid_t process, std::byte* to, std::uintptr_t from, std::size_t num_bytes) {
+  return transfer(process_vm_readv, process, to, from, num_bytes);
+}
+
+int store_to(pid_t process, const std::byte* from, std::uintptr_t to, std::size_t num_bytes) {
+  return transfer(process_vm_writev, process, const_cast<std::byte*>(from), to, num_bytes);
+}
+
+// Whether the kernel's copies (`rep movsb`) take four to seven times as long as others: on AMD's processors,
+// where the target lies, within pages, a few bytes behind what is read.
+bool is_slow(std::uintptr_t from, std::uintptr_t to) {
+  const std::size_t distance = (to - from) % kPage;
+  return distance > 0 && distance < kShortDistance;
+}
+
+// Memory of this thread for piece p of several, which lies within its page as `like` does: between such
+// places the kernel copies whole pages, and never slowly.
+std::byte* scratch(std::size_t p, std::size_t piece_bytes, std::uintptr_t like) {
+  thread_local std::vector<std::byte> memory;
+  const std::size_t apart = piece_bytes / kPage * kPage + 2 * kPage;
+  if (memory.size() < (p + 1) * apart + kPage) memory.resize((p + 1) * apart + kPage);
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  return memory.data() + (kPage - begin % kPage) % kPage + p * apart + like % kPage;
+}
+
+// The process of each local rank: this one, where ranks are its threads.
+std::vector<pid_t> processes_of(const Watch& watch, int size, bool in_process) {
+  std::vector<pid_t> all;
+  for (int q = 0; q < size; ++q) all.push_back(in_process ? getpid() : watch.process(q));
+  return all;
+}
 
 std::size_t count_of(const std::vector<Range>& blocks) {
   std::size_t count = 0;

@@ -75,7 +75,8 @@ void Staged::wait_until_reduced(std::uint64_t num_chunks) {
 
 void Staged::put(const Job& job, std::byte* to, Range range) const {
   if (!range.size()) return;  // a rank that has nothing to give may have no memory either
-  (job.streaming ? kernels_.copy_streaming : kernels_.copy)(to, job.in(range), range.size() * width(job.type));
+  (job.streaming ? kernels_.copy_streaming : kernels_.copy)(to, job.in(range),
+                                                            range.size() * width(job.type));
 }
 
 void Staged::take(const Job& job, Range range, const std::byte* from) const {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "../engine.hpp"
-#include "bind_network.hpp"
+#include "../network/plan.hpp"
 #include "c_abi.hpp"
 #include "host_memory.hpp"
 
@@ -135,7 +135,8 @@ std::vector<Choice> choices(Engine& engine) {
   std::vector<Choice> all;
   for (const auto& choice : engine.choices()) {
     std::vector<std::pair<std::string, double>> tried;
-    for (const auto& [variant, seconds] : choice.seconds_per_byte) tried.emplace_back(name_of(variant), seconds);
+    for (const auto& [variant, seconds] : choice.seconds_per_byte)
+      tried.emplace_back(name_of(variant), seconds);
     all.emplace_back(kOperations[static_cast<std::size_t>(choice.kind)], choice.up_to_bytes,
                      name_of(choice.variant), std::move(tried));
   }
@@ -168,6 +169,38 @@ dlscale::network::Tuning tuning_of(MPI_Comm comm, const SwitchPoints& points, st
   return tuning;
 }
 
+using Bounds = std::pair<std::size_t, std::size_t>;
+using SendTuple = std::tuple<int, Bounds, std::size_t>;
+using ReceiveTuple = std::tuple<int, Bounds, std::string, bool, std::size_t, std::size_t>;
+using ScheduleTuple = std::tuple<std::vector<SendTuple>, std::vector<ReceiveTuple>, std::size_t, std::size_t>;
+
+const char* name_of(dlscale::network::Arrival arrival) {
+  using dlscale::network::Arrival;
+  return arrival == Arrival::stored ? "stored" : arrival == Arrival::held ? "held" : "reduced";
+}
+
+ScheduleTuple network_schedule(const std::string& operation, const std::string& algorithm, std::size_t rank,
+                               std::size_t size, std::size_t count, std::size_t max_segment,
+                               std::size_t root) {
+  using namespace dlscale::network;
+  if (rank >= size || root >= size || max_segment == 0) {
+    throw nb::value_error("rank and root must be less than size, max_segment > 0");
+  }
+  const Plan plan = {operation_called(operation), algorithm_called(algorithm), count, max_segment, root};
+  const Schedule schedule = dlscale::network::schedule(plan, {rank, size});
+  std::vector<SendTuple> sends;
+  for (const Send& send : schedule.sends) {
+    sends.emplace_back(send.peer, Bounds(send.range.begin, send.range.end), send.num_received_before);
+  }
+  std::vector<ReceiveTuple> receives;
+  for (const Receive& receive : schedule.receives) {
+    receives.emplace_back(receive.peer, Bounds(receive.range.begin, receive.range.end),
+                          name_of(receive.arrival), receive.completes, receive.num_sent_before,
+                          receive.num_received_before);
+  }
+  return {sends, receives, schedule.longest_in_scratch, schedule.largest_reduction};
+}
+
 }  // namespace
 
 NB_MODULE(_engine, m) {
@@ -176,7 +209,8 @@ NB_MODULE(_engine, m) {
   m.attr("MPI_VENDOR") = kMpiVendor;
   m.def("library_version", &library_version);
   m.def("default_switch_points", &default_switch_points, "num_ranks"_a);
-  dlscale::network::bind_network(m);
+  m.def("network_schedule", &network_schedule, "operation"_a, "algorithm"_a, "rank"_a, "size"_a, "count"_a,
+        "max_segment"_a, "root"_a = 0);
 
   nb::register_exception_translator([](const std::exception_ptr& error, void*) {
     try {

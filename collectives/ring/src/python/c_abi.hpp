@@ -14,7 +14,6 @@ namespace dlscale {
 class CAbi {
  public:
   explicit CAbi(Engine& engine) : engine_(engine) {
-    table_.struct_bytes = sizeof(DlscaleCollective);
     table_.context = this;
     table_.allreduce = [](void* context, void* data, std::size_t count, int type, int op) {
       return static_cast<CAbi*>(context)->allreduce(data, count, type, op);

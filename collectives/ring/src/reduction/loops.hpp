@@ -317,7 +317,8 @@ inline void copy_loop(void* to, const void* from, std::size_t num_bytes) {
   std::size_t i = 0;
   for (; i + kStep <= num_bytes; i += kStep) {
     if constexpr (!kStreamed) {
-      for (std::size_t line = 0; line < kStep; line += kLineBytes) claim(to, i + line + kClaimedAhead, num_bytes);
+      for (std::size_t line = 0; line < kStep; line += kLineBytes)
+        claim(to, i + line + kClaimedAhead, num_bytes);
     }
     Vector<std::uint32_t> values[kNumVectors];
     for (std::size_t j = 0; j < kNumVectors; ++j) {
@@ -335,9 +336,7 @@ inline void copy_loop(void* to, const void* from, std::size_t num_bytes) {
   if constexpr (kStreamed) finish_streaming();
 }
 
-void copy_cached(void* to, const void* from, std::size_t num_bytes) {
-  copy_loop<false>(to, from, num_bytes);
-}
+void copy_cached(void* to, const void* from, std::size_t num_bytes) { copy_loop<false>(to, from, num_bytes); }
 
 void copy_streaming(void* to, const void* from, std::size_t num_bytes) {
   copy_loop<true>(to, from, num_bytes);
