@@ -168,3 +168,11 @@ def test_a_file_of_ones_own_is_rehearsed_with_a_prediction(rehearse, tmp_path):
 def test_what_cannot_be_is_one_line(mistake, tmp_path, words, text):
     words = ["--data", "synthetic", "--results", tmp_path, "--system", *words.split()]
     assert text in mistake("run", "weak-scaling", *words)
+
+
+def test_a_study_with_a_target_is_rehearsed_with_its_own_network_and_sizes_that_its_data_allow(
+    dlscale, tmp_path
+):
+    status, out, err = dlscale("run", "time-to-solution", "--system", "cori", "--results", tmp_path)
+    assert status == 0, err
+    assert "hep_cnn tiny, weak scaling on cori" in out
