@@ -17,7 +17,6 @@ from dlscale.benchmarks.records.windows import Window
 
 CONFIGURATION = Configuration(
     study_digest="1a2b3c4d",
-    system_digest="5e6f",
     budget_seconds=240,
     rules={"min_windows": 10, "min_window_seconds": 0.15},
     fabric={"bandwidth": 1.25e9},
@@ -108,7 +107,6 @@ def make_record(
         order_seed=1,
         fingerprint=Fingerprint(
             digest=fingerprint,
-            code_digest="c",
             commit="0123456789ab",
             versions={"torch": "2"},
             node={"cores": 2},
@@ -135,7 +133,6 @@ def make_record(
             connect=per_rank,
             gates=per_rank,
             first_step=per_rank,
-            warm_up=per_rank,
         ),
         steady=steady,
         windows=[] if failure else [warmup, *steady_windows],

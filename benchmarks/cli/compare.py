@@ -45,10 +45,8 @@ from dlscale.benchmarks.cli.options import choose_study, json_option, results_op
 from dlscale.benchmarks.cli.predicted import compare_predicted, predicted_option
 from dlscale.benchmarks.cli.stated_study import StatedStudy, study_in
 from dlscale.benchmarks.cli.study_report import tell_left_out
-from dlscale.benchmarks.launch.measured_code import changed_files, changed_text
 from dlscale.benchmarks.records.files import BadFile, load_records, read_record
 from dlscale.benchmarks.records.record import Record
-from dlscale.benchmarks.study.study_file import read_study_file
 
 
 @click.command()
@@ -170,23 +168,18 @@ def contrast_study(
 def compare_two(names: Sequence[str], results: Path, *, factor: Sequence[str] | None, as_json: bool) -> int:
     """Print what differs between two studies, and their throughputs if they may be compared."""
     a, b = (_good(name, results) for name in names)
-    folders = [folder_of(name, results) for name in names]
     comparison = compare_studies(a, b, factors=factor)
-    before, after = (_measured_files(folder) for folder in folders)
     unpaired = None
     if not comparison.blocking:
         unpaired = contrast_studies(a, b, keys=comparison.keys)
     if as_json:
         rows = [CONTRASTS.data(contrast) for contrast in unpaired.found] if unpaired else []
-        changed = changed_files(before, after) if before and after else None
-        click.echo(json.dumps({**comparison_json(comparison), "contrasts": rows, "changed_files": changed}))
+        click.echo(json.dumps({**comparison_json(comparison), "contrasts": rows}))
         return NOT_COMPARABLE if comparison.blocking else 0
     console = Console(highlight=False)
     console.print(compared_text(comparison), markup=False, soft_wrap=True)
     for part in render_table(DIFFERENCES.of(comparison.differences), caption=False):
         console.print(part)
-    if changed_names := changed_text(before, after):
-        console.print(f"Measured code that differs: {changed_names}", markup=False, soft_wrap=True)
     if unpaired:
         console.print(Group(*render_contrasts(unpaired)))
     console.print(comparison_verdict(comparison), markup=False, soft_wrap=True)
@@ -256,14 +249,6 @@ def _good(name: str, results: Path) -> list[Record]:
     raise UsageError(
         f"{name} has no good record ({len(records)} failed); run the study, or look at: dlscale status"
     )
-
-
-def _measured_files(folder: Path | None) -> dict[str, str]:
-    """Name -> digest of the code that a study ran; empty where its folder does not say."""
-    try:
-        return read_study_file(folder).measured_files if folder else {}
-    except UsageError:  # records are compared without it, too
-        return {}
 
 
 def contrast_studies(a: Sequence[Record], b: Sequence[Record], *, keys: Sequence[str]) -> Contrasts | None:

@@ -162,7 +162,7 @@ def predict(
         return 0
     # Here, because rows for programs need neither tables nor figures, which take longer to import.
     from dlscale.benchmarks.cli.predicted import show_curves
-    from dlscale.benchmarks.launch.environment import commit
+    from dlscale.benchmarks.launch.probe import commit
 
     command = redaction.redact(shlex.join(["dlscale", *sys.argv[1:]]))
     for training, curves in zip(trainings, predictions, strict=True):

@@ -83,10 +83,10 @@ def _campaign(study: StudyFile, job: Job, files: JobFiles, nodes: tuple[str, ...
     campaign = campaign_here(study.system, installation, plan, folder=files.folder)
     campaign.store.refuse_links()
     was, now = study.fingerprint, campaign.fingerprint
-    if (was.code_digest, was.versions) != (now.code_digest, now.versions):
+    if (was.commit, was.versions) != (now.commit, now.versions):
         changed = sorted(k for k in was.versions | now.versions if was.versions.get(k) != now.versions.get(k))
         raise UsageError(
-            f"{files.name} was submitted with another {', '.join(changed) or 'code'} than it finds now; "
+            f"{files.name} was submitted with another {', '.join(changed) or 'commit'} than it finds now; "
             "run the study again, which opens a new folder"
         )
     return replace(campaign, nodes=nodes, spool_folder=files.spool_folder)

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlscale.base import launchers, redaction
@@ -52,7 +52,6 @@ class Campaign:
     unusable: dict[tuple[str, str], str]  # (backend, framework) -> why it cannot be used here
     store: Store
     spool_folder: Path
-    measured_files: Mapping[str, str] = field(default_factory=dict)  # name -> digest of what the study runs
     nodes: tuple[str, ...] = ()  # of the job that this runs in; none: this machine alone
 
     def todo(self) -> list[Launch]:
@@ -208,7 +207,6 @@ def describe_campaign(campaign: Campaign) -> dict[str, object]:
         "environment": campaign.installation.name,
         "plan_digest": campaign.plan.digest,
         "fingerprint": campaign.fingerprint.model_dump(mode="json"),
-        "measured_files": campaign.measured_files,
         "num_cores": campaign.plan.num_cores,
         "launches": [
             [case.model_dump(mode="json") for case in launch.cases] for launch in campaign.plan.launches

@@ -1,4 +1,4 @@
-"""What a record keeps of the configuration: study and system by digest, rules, and the network as it is stated."""
+"""What a record keeps of the configuration: the study by digest, rules, and the network as it is stated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ def configuration(study: Study, system: System) -> Configuration:
     """What was asked for, after all defaults."""
     return Configuration(
         study_digest=definition_digest(study),
-        system_digest=definition_digest(system),
         budget_seconds=study.budget,
         rules=study.rules.model_dump(),
         fabric=stated_fabric(system),
@@ -37,6 +36,6 @@ def stated_fabric(system: System) -> dict[str, Setting]:
 
 
 def definition_digest(definition: BaseModel) -> str:
-    """The first 12 hexadecimal digits of SHA-256 over all values, by which a study and a system are told apart."""
+    """The first 12 hexadecimal digits of SHA-256 over all values, by which studies are told apart."""
     text = json.dumps(definition.model_dump(mode="json"), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -187,28 +186,3 @@ def recorded_variables(variables: Mapping[str, str], *, own: Mapping[str, str]) 
 def combine(*digests: str) -> str:
     """Eight hex digits that change with any of the digests."""
     return hashlib.sha256("-".join(digests).encode()).hexdigest()[:8]
-
-
-def commit() -> str:
-    """The commit of the checkout this code runs from, with "+dirty" if changed; "unknown" outside a checkout."""
-    folder = Path(__file__).resolve().parent
-
-    def git(*words: str) -> str | None:
-        try:
-            done = subprocess.run(
-                ["git", "-C", str(folder), *words],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
-            )
-        except FileNotFoundError:
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    # An installed copy may lie inside another repository, which does not track it.
-    if not git("ls-files", "--error-unmatch", Path(__file__).name):
-        return "unknown"
-    head = git("rev-parse", "HEAD") or "unknown"
-    return head + ("+dirty" if git("status", "--porcelain", "--untracked-files=no") else "")

@@ -17,8 +17,7 @@ from dlscale.base.launchers import LAUNCHERS
 from dlscale.base.quantities import format_size
 from dlscale.benchmarks.launch import environment, gpus
 from dlscale.benchmarks.launch.campaign import Campaign
-from dlscale.benchmarks.launch.measured_code import changed_text
-from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.launch.probe import Probe, commit
 from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import expand
@@ -96,8 +95,7 @@ def _why_new(campaign: Campaign) -> str:
 def differences(file: StudyFile, campaign: Campaign) -> list[str]:
     """What is another code, version or machine than that study's, one by one: `torch 2.12.0, now 2.13.0`."""
     was, now = file.fingerprint, campaign.fingerprint
-    names = changed_text(file.measured_files, campaign.measured_files)
-    code = [f"code{f' ({names})' if names else ''}"] if was.code_digest != now.code_digest else []
+    code = [f"commit {was.commit[:12]}, now {now.commit[:12]}"] if was.commit != now.commit else []
     before, after = {**was.versions, **was.node}, {**now.versions, **now.node}
     return code + [
         f"{name} {before.get(name, 'absent')}, now {after.get(name, 'absent')}"
@@ -127,7 +125,6 @@ def campaign_here(system: System, installation: Installation, plan: Plan, *, fol
         installation=installation,
         flavour=flavour,
         fingerprint=_fingerprint(probe, plan.study, system),
-        measured_files=_measured_files(probe, plan.study),
         plan=plan,
         unusable=_unusable_pairs(plan, probe, system),
         store=store,
@@ -200,15 +197,14 @@ def campaign_for_jobs(
     probe = environment.probe(installation)
     plan = _in_installed_frameworks(plan, installation, probe)
     fingerprint = _fingerprint(probe, plan.study, system)
-    software = json.dumps([fingerprint.code_digest, fingerprint.versions], sort_keys=True)
-    campaign = _with_folder(
+    software = json.dumps([fingerprint.commit, fingerprint.versions], sort_keys=True)
+    return _with_folder(
         results / system.name / f"{study.name}-{environment.combine(plan.digest, software)}",
         system=system,
         installation=installation,
         fingerprint=fingerprint,
         plan=plan,
     )
-    return replace(campaign, measured_files=_measured_files(probe, study))
 
 
 def campaign_for_rehearsal(
@@ -230,7 +226,7 @@ def campaign_for_rehearsal(
             mpi=stated.mpi,
             variables=stated.variables,
         ),
-        fingerprint=Fingerprint(digest="", code_digest="", commit=environment.commit(), versions={}, node={}),
+        fingerprint=Fingerprint(digest="", commit=commit(), versions={}, node={}),
         plan=plan,
     )
 
@@ -253,13 +249,7 @@ def _with_folder(
 
 def _fingerprint(probe: Probe, study: Study, system: System) -> Fingerprint:
     return probe.fingerprint(
-        environment.commit(),
-        workloads=study.workloads,
         frameworks=study.frameworks,
         backends=study.backends,
         launcher=system.launcher,
     )
-
-
-def _measured_files(probe: Probe, study: Study) -> dict[str, str]:
-    return probe.code.of_study(workloads=study.workloads, backends=study.backends).files

@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from importlib import metadata
@@ -22,7 +23,6 @@ from dlscale.base.definitions import Frozen
 from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.base.strings import Text
 from dlscale.base.variables import shadowing
-from dlscale.benchmarks.launch.measured_code import MeasuredCode, measured_code
 from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.collectives import capabilities
@@ -47,6 +47,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 
 OF_MPI = ("mpi", "mpi4py", "impi-rt")
 CPU_INFO = Path("/proc/cpuinfo")
+BUILD_FILE = "build.json"  # beside the ring's extension, written by its CMakeLists.txt
 
 
 class Probe(Frozen):
@@ -58,14 +59,12 @@ class Probe(Frozen):
     problems: dict[Text, Text]  # why "backend/framework" cannot be used, of those asked for
     frameworks: list[Text]  # those that are installed
     misplaced: dict[Text, Text] = {}  # those that PYTHONPATH puts before the installed ones: the file of each
-    code: MeasuredCode
+    commit: Text  # of the checkout that this environment runs
     node: dict[Text, Setting]
 
     def fingerprint(
         self,
-        commit: str,
         *,
-        workloads: Collection[str],
         frameworks: Collection[str],
         backends: Collection[str],
         launcher: str,
@@ -74,7 +73,6 @@ class Probe(Frozen):
 
         A launcher without MPI is itself part of what is measured, and MPI is not.
         """
-        code = self.code.of_study(workloads=workloads, backends=backends)
         used = {*frameworks, *backends}
         versions = {
             name: version
@@ -84,12 +82,10 @@ class Probe(Frozen):
         if not LAUNCHERS[launcher].needs_mpi:
             versions = {name: version for name, version in versions.items() if name not in OF_MPI}
             versions["launcher"] = launcher
-        text = json.dumps([code.code_digest, versions, self.node], sort_keys=True)
+        text = json.dumps([self.commit, versions, self.node], sort_keys=True)
         return Fingerprint(
             digest=hashlib.sha256(text.encode()).hexdigest()[:16],
-            code_digest=code.code_digest,
-            source_digest=code.source_digest,
-            commit=commit,
+            commit=self.commit,
             versions=versions,
             node=self.node,
         )
@@ -115,9 +111,8 @@ def describe(pairs: Iterable[str]) -> Probe:
             continue
     if library:
         versions["mpi"] = library
-    code = measured_code()
-    if "compiler" in code.build:
-        versions["compiler"] = code.build["compiler"]
+    if compiler := _compiler():
+        versions["compiler"] = compiler
     return Probe(
         versions=versions,
         mpi=mpi,
@@ -125,9 +120,43 @@ def describe(pairs: Iterable[str]) -> Probe:
         problems=problems,
         frameworks=[name for name in FRAMEWORKS if importlib.util.find_spec(name)],
         misplaced=dict(_misplaced()),
-        code=code,
+        commit=commit(),
         node=describe_node(),
     )
+
+
+def _compiler() -> str:
+    """What the ring's extension was compiled by, as its build wrote it; empty where it was not built."""
+    spec = importlib.util.find_spec("dlscale.collectives.ring._engine")
+    path = Path(spec.origin).with_name(BUILD_FILE) if spec and spec.origin else None
+    if path is None or not path.is_file():
+        return ""
+    return str(json.loads(path.read_text(encoding="utf-8")).get("compiler", ""))
+
+
+def commit() -> str:
+    """The commit of the checkout this code runs from, with "+dirty" if changed; "unknown" outside a checkout."""
+    folder = Path(__file__).resolve().parent
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(folder), *words],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
+            )
+        except FileNotFoundError:
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    # An installed copy may lie inside another repository, which does not track it.
+    if not git("ls-files", "--error-unmatch", Path(__file__).name):
+        return "unknown"
+    head = git("rev-parse", "HEAD") or "unknown"
+    return head + ("+dirty" if git("status", "--porcelain", "--untracked-files=no") else "")
 
 
 def _misplaced() -> Iterator[tuple[str, str]]:

@@ -18,8 +18,8 @@ import psutil
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, format_size
-from dlscale.benchmarks.launch import environment, gpus
-from dlscale.benchmarks.launch.probe import describe_node
+from dlscale.benchmarks.launch import gpus
+from dlscale.benchmarks.launch.probe import commit, describe_node
 from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes import schedule, together
 from dlscale.benchmarks.message_sizes.cluster import Cluster, cluster_peers, cluster_unusable
@@ -154,7 +154,7 @@ class Run:
             raise UsageError(f"nothing can be measured ({reasons})")
         self._campaign = MessageSizeRun(
             started=now(),
-            commit=environment.commit(),
+            commit=commit(),
             collectives=list(request.collectives),
             system=self._cluster.system.title if self._cluster else None,
             nodes=list(self._cluster.nodes) if self._cluster else [],

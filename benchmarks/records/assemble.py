@@ -243,15 +243,14 @@ def _launches(
     lost = [window for window, step in zip(windows, after, strict=True) if step > kept]
     evaluations = workers[0].of(Evaluation, index)
     evaluating = [0.0, *(event.evaluating_seconds for event in evaluations if event.step <= kept)][-1]
-    before = [] if first == 0 and any(launch.kept_step for launch in saved.launches) else saved.launches
+    before = [] if first == 0 and any(launch.counts for launch in saved.launches) else saved.launches
     own = TrainingLaunch(
         attempt=attempt,
         first_step=first,
-        kept_step=kept,
+        counts=kept > first,
         start_seconds=_start_seconds(workers, index),
         restoring_seconds=resumed.seconds if resumed else 0.0,
         saving_seconds=math.fsum(event.seconds for event in workers[0].of(Checkpoint, index)),
-        lost_steps=max(0, after[-1] - kept),
         lost_seconds=math.fsum(max(window.seconds) for window in lost)
         + (evaluations[-1].evaluating_seconds - evaluating if evaluations else 0.0),
     )
@@ -270,16 +269,16 @@ def _start_seconds(workers: Sequence[RankSpool], index: int) -> float | None:
 
 
 def _phases(spools: Sequence[RankSpool], index: int) -> Phases:
-    def warm_up(spool: RankSpool) -> list[float]:
-        return [window.seconds for window in spool.of(MeasuredWindow, index) if window.phase == "warmup"]
+    def first_step(spool: RankSpool) -> float | None:
+        windows = spool.of(MeasuredWindow, index)
+        return next((window.seconds for window in windows if window.phase == "warmup"), None)
 
     return Phases(
         start_up=[spool.seconds("start_up") for spool in spools],
         import_backend=[spool.seconds("import_backend") for spool in spools],
         connect=[spool.seconds("connect") for spool in spools],
         gates=[spool.seconds("gates") for spool in spools],
-        first_step=[next(iter(warm_up(spool)), None) for spool in spools],
-        warm_up=[math.fsum(warm_up(spool)) or None for spool in spools],
+        first_step=[first_step(spool) for spool in spools],
     )
 
 

@@ -36,7 +36,6 @@ class Configuration(Frozen):
     """The resolved configuration beyond the cell, from defaults, files and the command line; study.json has all."""
 
     study_digest: Text  # of the resolved study
-    system_digest: Text  # of the resolved system file
     budget_seconds: PositiveFloat | None  # None: the shortest windows that the rules allow
     rules: dict[Text, Setting]  # durations of warm-up and measurement
     fabric: dict[Text, Setting]  # from the system file, in base units; empty if not given
@@ -125,7 +124,6 @@ class Phases(Frozen):
     connect: Moments  # joining the backend
     gates: Moments
     first_step: Moments
-    warm_up: Moments
 
 
 class RankPlace(Frozen):
@@ -171,9 +169,7 @@ class RankFacts(RankPlace):
 class Fingerprint(Frozen):
     """Facts that must be equal for measurements on one curve, and further facts about the code and the node."""
 
-    digest: Text  # over code_digest, versions and node
-    code_digest: Text  # of the files that are measured: networks, backends, timed loop
-    source_digest: Text = ""  # likewise, with what compiled parts were made from: equal on every machine
+    digest: Text  # over commit, versions and node
     commit: Text  # of the checkout, with "+dirty" where it was changed; "unknown" outside one
     versions: dict[Text, Text]  # Python, framework, MPI, compiler ...
     node: dict[Text, Setting]  # CPU model, cores, memory

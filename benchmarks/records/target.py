@@ -75,21 +75,15 @@ class TrainingLaunch(Frozen):
     """One of the launches of a training with a target that is saved: what it took, and how much of it counts.
 
     Seconds are the slowest rank's, and those of steps and evaluations that were reported to their end. A launch that
-    kept nothing, `kept_step` == `first_step`, has lost its start as well.
+    does not count has lost its start as well.
     """
 
     attempt: PositiveInt  # at the case; its record has the windows
     first_step: NonNegativeInt  # of the state that it began with: 0 or that of a checkpoint
-    kept_step: NonNegativeInt  # of the state that the next launch finds; of the last one, the training's end
+    counts: bool  # whether the training went on from what it did, or ended in it
     start_seconds: (
         NonNegativeFloat | None
     )  # launch to first step without gates and restoring; None if unknown
     restoring_seconds: NonNegativeFloat
     saving_seconds: NonNegativeFloat
-    lost_steps: NonNegativeInt = 0  # after `kept_step`: the next launch took them again
-    lost_seconds: NonNegativeFloat = 0.0  # training and evaluating, likewise
-
-    @property
-    def counts(self) -> bool:
-        """Whether the training went on from what it did."""
-        return self.kept_step > self.first_step
+    lost_seconds: NonNegativeFloat = 0.0  # of training and evaluating that the next launch did again

@@ -25,7 +25,6 @@ class StudyFile(Frozen):
     environment: Text
     plan_digest: Text = ""
     fingerprint: Fingerprint
-    measured_files: dict[Text, Text] = {}  # name -> digest of what the study runs; empty in older ones
     data: Text | None = None  # as --data gave it
     account: Text | None = None
     walltime: float | None = None  # seconds per job, as --walltime gave it

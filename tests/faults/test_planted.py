@@ -142,7 +142,7 @@ def launched(folder, plant, *, rules=SHORT, seconds=5.0, **fields):
     metadata = LaunchMetadata(
         study="planted",
         system="local",
-        fingerprint=Fingerprint(digest="f", code_digest="c", commit="c", versions={}, node={}),
+        fingerprint=Fingerprint(digest="f", commit="c", versions={}, node={}),
         started_at="2026-11-26T00:00:00Z",
         order_seed=3,
         command=shlex.join(command),

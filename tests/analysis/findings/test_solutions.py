@@ -232,7 +232,7 @@ def part(attempt, first, kept, *, lost=0.0, start=2.5):
     return {
         "attempt": attempt,
         "first_step": first,
-        "kept_step": kept,
+        "counts": kept > first,
         "start_seconds": start,
         "restoring_seconds": 0.25 if first else 0.0,
         "saving_seconds": 1.0 if kept > first else 0.0,

@@ -25,7 +25,7 @@ def started(*, num_ranks=1, factor=1.0, missing=(), **fields):
             None if name in missing else slowest
         ]
 
-    phases = Phases(**{name: ranks(name) for name in PHASES}, warm_up=[9.0] * num_ranks)
+    phases = Phases(**{name: ranks(name) for name in PHASES})
     return make_record(num_ranks=num_ranks, **fields).model_copy(update={"phases": phases})
 
 

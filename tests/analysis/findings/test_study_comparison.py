@@ -162,7 +162,7 @@ def test_the_fabric_blocks_where_several_nodes_used_it(num_nodes, blocks):
         assert (found.field.kind, found.blocks) == ("blocking-warn", blocks)
 
 
-def test_rules_and_code_block_and_what_is_not_recorded_is_not_taken_for_equal():
+def test_rules_block_a_commit_warns_and_what_is_not_recorded_is_not_taken_for_equal():
     record = make_record()
     ten = configured(record)
     (found,) = compare_studies(
@@ -170,10 +170,10 @@ def test_rules_and_code_block_and_what_is_not_recorded_is_not_taken_for_equal():
     ).blocking
     assert found.field.title == "rule min_windows"
     assert "rules.min_windows" in [one.field.name for one in compare_studies([ten], [record]).blocking]
-    code = record.fingerprint.model_copy(update={"source_digest": "other", "commit": "abc+dirty"})
+    code = record.fingerprint.model_copy(update={"commit": "abc+dirty"})
     comparison = compare_studies([record], [record.model_copy(update={"fingerprint": code})])
-    assert [one.field.name for one in comparison.blocking] == ["source_digest"]
-    assert names(comparison) == ["source_digest", "commit"]
+    assert not comparison.blocking
+    assert names(comparison) == ["commit"]
 
 
 def test_values_that_never_repeat_differ_where_their_ranges_do_not_touch():

@@ -5,7 +5,6 @@ from click.testing import CliRunner
 
 from dlscale.benchmarks.cli import cli
 from dlscale.benchmarks.launch import environment, gpus
-from dlscale.benchmarks.launch.measured_code import MeasuredCode
 from dlscale.benchmarks.launch.probe import Probe
 
 
@@ -37,7 +36,7 @@ def test_it_says_whose_gpus_it_looked_for_and_by_what_they_exchange(monkeypatch)
         mpi_problem=None,
         problems={},
         frameworks=["torch"],
-        code=MeasuredCode(files={}),
+        commit="c",
         node={"num_cores": 8, "cpu_model": "EPYC", "memory_gib": 512},
     )
     monkeypatch.setattr(environment, "probe", lambda *_: probe)

@@ -20,9 +20,6 @@ def test_the_configuration_is_that_of_the_resolved_study():
     other = configuration(load_study("weak-scaling", budget="10min"), system)
     assert other.budget_seconds == 600
     assert other.study_digest != found.study_digest
-    assert other.system_digest == found.system_digest
-    renamed = system.model_copy(update={"title": "another"})
-    assert configuration(load_study("weak-scaling"), renamed).system_digest != found.system_digest
 
 
 def test_a_fabric_is_told_in_base_units():

@@ -6,7 +6,6 @@ import pytest
 
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.campaign import describe_campaign
-from dlscale.benchmarks.launch.measured_code import MeasuredCode
 from dlscale.benchmarks.launch.preparing import prepare_campaign
 from dlscale.benchmarks.launch.probe import Probe, cpu_model
 from dlscale.benchmarks.study.study import load_study
@@ -26,14 +25,14 @@ PROBE = Probe(
     mpi_problem=None,
     problems={},
     frameworks=["torch"],
-    code=MeasuredCode(files={"models/hep_cnn/_torch.py": "0"}),
+    commit="c",
     node={"num_cores": 2},
 )
 
 
 def fingerprint(versions, launcher="mpiexec", **changes):
-    study = {"workloads": ["hep_cnn"], "frameworks": ["torch"], "backends": ["none"]} | changes
-    return PROBE.model_copy(update={"versions": versions}).fingerprint("c", launcher=launcher, **study)
+    study = {"frameworks": ["torch"], "backends": ["none"]} | changes
+    return PROBE.model_copy(update={"versions": versions}).fingerprint(launcher=launcher, **study)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +47,15 @@ def test_a_package_counts_where_the_study_uses_it(package, used_by):
     other = VERSIONS | {package: "9"}
     assert fingerprint(VERSIONS, **used_by).digest != fingerprint(other, **used_by).digest
     assert (fingerprint(VERSIONS).digest == fingerprint(other).digest) == bool(used_by)
+
+
+def test_another_commit_is_another_fingerprint():
+    dirty = PROBE.model_copy(update={"commit": "c+dirty"})
+    prints = {
+        probe.fingerprint(frameworks=["torch"], backends=["none"], launcher="mpiexec").digest
+        for probe in (PROBE, dirty)
+    }
+    assert len(prints) == 2
 
 
 def test_without_mpi_the_launcher_counts_and_no_mpi():

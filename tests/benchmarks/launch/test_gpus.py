@@ -6,7 +6,6 @@ from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Count
 from dlscale.benchmarks.launch import gpus
 from dlscale.benchmarks.launch.gpus import Gpus, SeenGpus, with_gpus
-from dlscale.benchmarks.launch.measured_code import MeasuredCode
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
@@ -21,14 +20,14 @@ PROBE = Probe(
     mpi_problem=None,
     problems={},
     frameworks=["torch", "tensorflow"],
-    code=MeasuredCode(files={"models/hep_cnn/_torch.py": "0"}),
+    commit="c",
     node={"num_cores": 8},
 )
 
 
 def digest_of(probe):
     return probe.fingerprint(
-        "c", workloads=["hep_cnn"], frameworks=["torch"], backends=["none"], launcher="mpiexec"
+        frameworks=["torch"], backends=["none"], launcher="mpiexec"
     ).digest
 
 

@@ -68,8 +68,5 @@ def test_each_killed_launch_of_a_training_knows_those_before_it(tmp_path, make_r
         save_checkpoint(spec.checkpoints_of(case), {}, step=saved)
         assert collect_leftovers(store.spool_folder, store, planned=[folder.name]) == 1
     launches = store.latest(case).launches
-    assert [(one.attempt, one.first_step, one.kept_step, one.lost_steps) for one in launches] == [
-        (1, 0, 10, 5),
-        (2, 10, 20, 5),
-    ]
+    assert [(one.attempt, one.first_step, one.counts) for one in launches] == [(1, 0, True), (2, 10, True)]
     assert spec.checkpoints_of(case).exists(), "the next attempt goes on from it"

@@ -62,7 +62,6 @@ def test_a_valid_launch(tmp_path, write):
     assert [window.phase for window in found.windows] == ["warmup", *["steady"] * 3]
     assert found.windows[1].seconds == [0.4, 0.5]
     assert found.windows[1].start_seconds == pytest.approx([1.0, 1.01])
-    assert found.phases.warm_up == [0.5, 0.5]
     assert found.final_loss == [0.7, 0.7]
     assert found.backend_settings == {"overlap": "False | True"}  # ranks that differ are shown, not averaged
     assert found.evidence == "measured"
@@ -88,7 +87,6 @@ def test_a_rank_that_never_started(tmp_path, write):
     found = record(tmp_path, KILLED)
     assert [facts.rank for facts in found.ranks] == [0]
     assert found.windows == []
-    assert found.phases.warm_up == [0.5, None]
 
 
 def test_silence_is_a_failure(tmp_path):

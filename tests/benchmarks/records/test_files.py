@@ -6,7 +6,9 @@ from operator import getitem
 
 import pytest
 
+from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.files import BadFile, load_records, parse_record, summaries, summary
+from dlscale.benchmarks.records.record import SCHEMA_VERSION
 from dlscale.benchmarks.records.required_gates import GATES_VERSION
 from dlscale.benchmarks.records.store import Store
 from tests.made_records import TARGET, solved
@@ -28,6 +30,20 @@ def test_what_lists_show_has_the_records_ids(store, make_record):
     shown, _ = summaries(store.folder)
     assert sorted(shown) == sorted(map(summary, records))
     assert {one.case for one in shown} == {record.case.id for record in records}
+
+
+@pytest.mark.parametrize("version", [1, SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
+def test_a_record_of_another_schema_is_refused_in_one_line_that_names_it(store, make_record, version):
+    """Whatever else has changed in it: fields that are no longer there, and those that were not yet."""
+    path = store.add(make_record(0))
+    content = json.loads(path.read_text()) | {"schema_version": version, "lost": 1}
+    del content["phases"]
+    path.write_text(json.dumps(content))
+    reason = f"schema version {version}; this version of dlscale reads {SCHEMA_VERSION}"
+    for read in (load_records, summaries):
+        assert read(store.folder)[1] == [BadFile(path=path, reason=reason)]
+    with pytest.raises(UsageError, match=f"{path.name} is invalid: {reason}"):
+        store.load()
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema_version": 4}', b'{"schema_version": 5}'])

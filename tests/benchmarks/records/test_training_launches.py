@@ -70,23 +70,22 @@ def test_a_training_of_three_launches_says_what_each_of_them_took_and_lost():
         TrainingLaunch(
             attempt=1,
             first_step=0,
-            kept_step=15,
+            counts=True,
             start_seconds=1.0 + 1.0 + 1.5 + 0.5,  # each phase of its slowest rank, gates left out
             restoring_seconds=0.0,
             saving_seconds=0.1,
-            lost_steps=10,
             lost_seconds=2 * 2.0 + 0.25,  # two windows, and the evaluation after step 20
         )
     ]
     second = launch(begin=15, steps=25, before=first.launches)
     assert [one.counts for one in second.launches] == [True, False]
-    assert (second.launches[1].lost_steps, second.launches[1].lost_seconds) == (10, 2 * 2.0 + 0.25)
+    assert second.launches[1].lost_seconds == 2 * 2.0 + 0.25
     last = launch(begin=15, steps=40, saved=(30,), ends=True, before=second.launches)
     assert last.good
-    assert [(one.attempt, one.first_step, one.kept_step, one.lost_steps) for one in last.launches] == [
-        (1, 0, 15, 10),
-        (2, 15, 15, 10),
-        (3, 15, 40, 0),
+    assert [(one.attempt, one.first_step, one.counts) for one in last.launches] == [
+        (1, 0, True),
+        (2, 15, False),
+        (3, 15, True),
     ]
     assert last.launches[-1].restoring_seconds == 0.125
     assert last.launches[-1].lost_seconds == 0.0
@@ -97,13 +96,13 @@ def test_a_training_of_three_launches_says_what_each_of_them_took_and_lost():
 @pytest.mark.parametrize(
     ("saved", "launches"),
     [
-        ((15,), [(2, 0, 40, 0)]),  # somebody deleted the checkpoint, or the training had ended: it began anew
-        ((), [(1, 0, 0, 20), (2, 0, 40, 0)]),  # what was lost before the first checkpoint is told
+        ((15,), [(2, 0, True)]),  # somebody deleted the checkpoint, or the training had ended: it began anew
+        ((), [(1, 0, False), (2, 0, True)]),  # what was lost before the first checkpoint is told
     ],
 )
 def test_one_that_begins_at_0_has_no_saved_ones_before_it(saved, launches):
     again = launch(steps=40, ends=True, before=launch(steps=20, saved=saved).launches)
-    found = [(one.attempt, one.first_step, one.kept_step, one.lost_steps) for one in again.launches]
+    found = [(one.attempt, one.first_step, one.counts) for one in again.launches]
     assert found == launches
 
 
