@@ -26,9 +26,7 @@ PROBE = Probe(
 
 
 def digest_of(probe):
-    return probe.fingerprint(
-        frameworks=["torch"], backends=["none"], launcher="mpiexec"
-    ).digest
+    return probe.fingerprint(frameworks=["torch"], backends=["none"], launcher="mpiexec").digest
 
 
 def with_cores(number):
