@@ -259,11 +259,6 @@ class Workload:
             name for name in FRAMEWORKS if importlib.util.find_spec(f"dlscale.models.{self.name}._{name}")
         )
 
-    @property
-    def splittable(self) -> bool:
-        """True if several ranks can share a sample of one of its presets by rows."""
-        return any(preset.block_rows for preset in self.presets.values())
-
     def check_framework(self, framework: str) -> None:
         """Returns if the network is written in that framework. Raises UsageError."""
         if framework not in self.frameworks:

@@ -31,8 +31,13 @@ from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo
 from dlscale.collectives import Backend
 from dlscale.collectives.control import ControlPlane
 from dlscale.collectives.job import ServerSplit, split
-from dlscale.collectives.neighbours import CarriedNeighbours, carrier_of, connect_neighbours
-from dlscale.collectives.neighbours.gathering import AbsentNeighbours, over_control
+from dlscale.collectives.neighbours import (
+    AbsentNeighbours,
+    CarriedNeighbours,
+    carrier_of,
+    connect_neighbours,
+    over_control,
+)
 from dlscale.collectives.registry import connect, preload, serve
 from dlscale.collectives.sharding import NONE
 from dlscale.models.frameworks import framework_module, repeatable, taken_gpu

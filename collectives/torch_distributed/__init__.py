@@ -8,7 +8,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -37,39 +36,20 @@ def form_group(
     """
     import torch.distributed as dist
 
-    place = meeting_place(name, control=control, allow_open_ports=allow_open_ports)
-    for variable in interface_variables if place.one_machine else ():
+    one_machine = refuse_open_ports(control, backend=name, allowed=allow_open_ports)
+    folder = _private_folder(name, control) if one_machine else None
+    for variable in interface_variables if one_machine else ():
         if not (allow_open_ports and variable in os.environ):
             os.environ[variable] = "lo"
     dist.init_process_group(
         name,
-        store=place.store,
+        store=_file_store(folder, control) if folder else _tcp_store(control),
         rank=control.Get_rank(),
         world_size=control.Get_size(),
         timeout=TIMEOUT,
         device_id=device,
     )
-    return place.folder
-
-
-@dataclass(frozen=True, slots=True)
-class MeetingPlace:
-    """Where the ranks of a launch find each other: a file in a private folder on one machine, else rank 0's port."""
-
-    store: Any
-    folder: Path | None
-
-    @property
-    def one_machine(self) -> bool:
-        """Whether all ranks share it."""
-        return self.folder is not None
-
-
-def meeting_place(name: str, *, control: Any, allow_open_ports: bool) -> MeetingPlace:
-    """That of the ranks of `control`; collective. Raises UsageError across machines unless open ports are allowed."""
-    one_machine = refuse_open_ports(control, backend=name, allowed=allow_open_ports)
-    folder = _private_folder(name, control) if one_machine else None
-    return MeetingPlace(_file_store(folder, control) if folder else _tcp_store(control), folder)
+    return folder
 
 
 def remove_meeting_place(folder: Path | None, control: Any) -> None:

@@ -46,7 +46,6 @@ class OwnModel(Frozen):
     whole_network: Text = where_given("")  # why its weights cannot be gathered unit by unit; empty: they can
     clip_norm: float = where_given(0.0)  # of all gradients together; 0: they are not clipped
     scheduled: bool = where_given(False)  # whether the learning rate changes with the step
-    block_rows: NonNegativeInt = where_given(0)  # the product of all strides; 0: samples stay whole
     bad_sample: Text = where_given(
         ""
     )  # what is wrong with the first that cannot be trained on; empty: none was found
@@ -146,11 +145,7 @@ def own_workload(model: OwnModel, place: FilePlace | None = None) -> OwnWorkload
     """The workload of those facts."""
     preset = Preset(
         name=PRESET,
-        # (C, H, W), as that of all others, where ranks can share its maps (H, W, C).
-        input_shape=tuple(model.input_shape[axis] for axis in (2, 0, 1))
-        if model.block_rows
-        else tuple(model.input_shape),
-        block_rows=model.block_rows,
+        input_shape=tuple(model.input_shape),
         num_parameters=model.num_parameters,
         forward_flops_per_sample=model.forward_flops_per_sample,
         local_batch=model.local_batch,

@@ -17,7 +17,6 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.models.frameworks._tensorflow_layers import exchanges_of
 from dlscale.models.frameworks._tensorflow_optimizers import HasRate, MakesSlots, Sgd
 from dlscale.models.frameworks._tensorflow_replica import (
     Forward,
@@ -29,9 +28,6 @@ from dlscale.models.own import OwnModel
 from dlscale.models.own.data import OwnSamples, read_good
 from dlscale.models.own.file import SAME, SUM, UNREPEATABLE, OwnFile
 from dlscale.models.own.sources import open_source
-from dlscale.models.parallel import Neighbours
-from dlscale.models.parallel._keras import WHOLE, layers_of
-from dlscale.models.parallel._tensorflow import Exchanges
 from dlscale.models.samples import Arrays
 from dlscale.models.workload import Execution, Preset, Weights
 
@@ -47,9 +43,9 @@ def seed(number: int) -> None:
 class KerasNetwork(tf.Module):  # type: ignore[misc]
     """The user's network with TensorFlow's variables: the trainable ones first, then what it keeps besides."""
 
-    def __init__(self, network: Any, exchanges: Exchanges | None = None) -> None:
+    def __init__(self, network: Any) -> None:
         super().__init__()
-        self.network, self.exchanges = network, exchanges
+        self.network = network
         self.trained = tuple(variable.value for variable in network.trainable_variables)
         kept = [variable for variable in network.variables if not variable.trainable]
         self.ordered = [*self.trained, *(variable.value for variable in kept)]
@@ -96,10 +92,8 @@ class KerasOptimizer(HasRate, MakesSlots):
 def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..., TensorFlowProgram]:
     """What builds the network and its one objective (`frameworks._tensorflow.replica_factory`)."""
 
-    def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None) -> TensorFlowProgram:
-        exchanges = exchanges_of(preset, neighbours)
-        made = _built(own, layers_of(exchanges), seed=BUFFER_SEED, precision=execution.precision)
-        network = KerasNetwork(made, exchanges)
+    def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
+        network = KerasNetwork(_built(own, seed=BUFFER_SEED, precision=execution.precision))
 
         def outputs(*batch: Any) -> Sequence[Any]:
             *inputs, _ = batch[:-1] if model.random else batch
@@ -146,7 +140,7 @@ def _optimizer(own: OwnFile, network: Any, learning_rate: float) -> KerasOptimiz
     return KerasOptimizer(made, network)
 
 
-def _built(own: OwnFile, layers: Any = WHOLE, *, seed: int, precision: str = "fp32") -> Any:
+def _built(own: OwnFile, *, seed: int, precision: str = "fp32") -> Any:
     """A new network of the file, with weights."""
     if keras.backend.backend() != "tensorflow":
         raise UsageError(
@@ -154,7 +148,7 @@ def _built(own: OwnFile, layers: Any = WHOLE, *, seed: int, precision: str = "fp
         )
     keras.utils.set_random_seed(seed)
     keras.config.set_dtype_policy(POLICIES[precision])
-    network = own.network(layers)
+    network = own.call("model")
     if not network.built:
         samples = OwnSamples(open_source(own, "tensorflow"), own, framework="tensorflow", seed=(0, 0))
         *inputs, _ = map(tf.constant, read_good(samples, 1)[0])

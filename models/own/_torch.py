@@ -25,8 +25,6 @@ from dlscale.models.own import OwnModel
 from dlscale.models.own.data import SEED_LIMIT
 from dlscale.models.own.file import SAME, SUM, UNREPEATABLE, OwnFile
 from dlscale.models.own.randomness import GeneratorStates, generators_of, seed_generators
-from dlscale.models.parallel import Neighbours
-from dlscale.models.parallel._torch import WHOLE, Layers, layers_of
 from dlscale.models.samples import Arrays
 from dlscale.models.workload import Execution, Preset, Weights
 
@@ -77,10 +75,10 @@ def _seed_of(number: torch.Tensor, generators: Sequence[Any]) -> None:
 def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..., TorchProgram]:  # noqa: ARG001
     """What builds the network and its one objective (`frameworks._torch.replica_factory`)."""
 
-    def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None) -> TorchProgram:
+    def program(preset: Preset, *, gate: bool) -> TorchProgram:
         seed_generators(BUFFER_SEED)
         torch.manual_seed(BUFFER_SEED)
-        network = _network(own, layers_of(preset, neighbours))
+        network = _network(own)
         loss = OwnLoss(network, own, random=model.random, skips=model.skips)
 
         def make_optimizer(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
@@ -116,9 +114,9 @@ def _clip(norm: float, optimizer: torch.optim.Optimizer, *_: Any) -> None:
     nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], norm)
 
 
-def _network(own: OwnFile, layers: Layers = WHOLE) -> nn.Module:
+def _network(own: OwnFile) -> nn.Module:
     """A new network, training, whose weights have no gaps in memory: trainers see them flat."""
-    network: nn.Module = own.network(layers)
+    network: nn.Module = own.call("model")
     for parameter in network.parameters():
         if not isinstance(parameter, UninitializedParameter):
             parameter.data = parameter.data.contiguous()

@@ -14,7 +14,6 @@ from dlscale.models.own import FilePlace, OwnModel, known_place
 from dlscale.models.own.file import OwnFile, load_file
 from dlscale.models.own.randomness import seed_generators
 from dlscale.models.own.sources import ArraySource, Source, laid_out, open_source
-from dlscale.models.parallel import Rows
 from dlscale.models.samples import Arrays, BadSample
 from dlscale.models.workload import Indices, Input, Preset
 
@@ -36,9 +35,8 @@ class OwnSamples:
         *,
         framework: str,
         seed: tuple[int, int] | None,
-        rows: Rows | None = None,
     ) -> None:
-        self._source, self._framework, self._seed, self._rows = source, framework, seed, rows
+        self._source, self._framework, self._seed = source, framework, seed
         self._generators = [*own.generators, *source.generators]
         self._seed_framework = importlib.import_module(f"dlscale.models.own._{framework}").seed
         self._in_memory = isinstance(source, ArraySource)
@@ -52,7 +50,7 @@ class OwnSamples:
         self._num_read += count
 
     def read(self, indices: Indices) -> Arrays:
-        """The samples, or `rows` of them, in that order, images as (N, H, W, C)."""
+        """The samples in that order, images as (N, H, W, C)."""
         if self._source.random:
             drawn_by = indices if self._seed is None else (*self._seed, self._num_read)
             number = int(np.random.default_rng(drawn_by).integers(SEED_LIMIT))
@@ -62,7 +60,7 @@ class OwnSamples:
         arrays = self._source.read(indices)
         if not self._in_memory:
             arrays = tuple(laid_out(array, self._framework) for array in arrays)
-        return arrays if self._rows is None else tuple(map(self._rows.cut, arrays))
+        return arrays
 
 
 def read_good(samples: OwnSamples, count: int) -> tuple[Arrays, str]:
@@ -113,11 +111,10 @@ class OwnData:
         preset: Preset,  # noqa: ARG002
         *,
         seed: tuple[int, int] | None,
-        rows: Rows | None = None,
     ) -> OwnSamples:
         """The samples that the study was planned with. Raises UsageError if the file has others in this process."""
         own, opened = _opened(known_place(self._model, self._place), self._model)
-        return OwnSamples(opened, own, framework=self._model.framework, seed=seed, rows=rows)
+        return OwnSamples(opened, own, framework=self._model.framework, seed=seed)
 
     def synthetic_batch(self, preset: Preset, local_batch: int, rng: np.random.Generator) -> Arrays:
         """Resident tensors: some of the file's own samples, for only these are sure to fit the network."""

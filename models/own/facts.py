@@ -12,7 +12,6 @@ import sys
 import time
 import unicodedata
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from dlscale.base.definitions import Frozen
@@ -23,7 +22,6 @@ from dlscale.models.own import SUFFIX, FilePlace, OwnModel
 from dlscale.models.own.data import OwnSamples, data_digest, read_good
 from dlscale.models.own.file import OwnFile, load_file
 from dlscale.models.own.sources import ArraySource, Source, open_source, read_source
-from dlscale.models.samples import Arrays
 
 LOCAL_BATCH = 32
 NUM_SCHEDULED = 100  # steps that a schedule is asked for
@@ -62,7 +60,6 @@ def read_facts(path: Path) -> OwnModel:
         if own.schedule:
             own.schedule(step)
     found = module.facts(own, batch)
-    block_rows = _block_rows(own, batch, found)
     if own.clip_norm:
         found["whole_tensors"] = f"clip_norm={own.clip_norm:g} needs the norm of all gradients"
     return OwnModel(
@@ -76,7 +73,6 @@ def read_facts(path: Path) -> OwnModel:
         metrics=_metrics(own, num_classes=found["num_classes"]),
         clip_norm=own.clip_norm,
         scheduled=own.schedule is not None,
-        block_rows=block_rows,
         bad_sample=source.problem or problem,
         data=f"{safe_name(own.name)}:{digest}",
         unchecked=_unchecked(found, in_memory=isinstance(source, ArraySource)),
@@ -109,7 +105,7 @@ def _check_repeats(own: OwnFile, source: Source, digest: str, *, framework: str,
 
 def _framework(own: OwnFile) -> str:
     """The one that the network is written in; no other is imported."""
-    made = _first_network(own)
+    made = own.call("model")
     for framework in FRAMEWORKS:
         if MODULES[framework] not in sys.modules:
             continue
@@ -118,51 +114,6 @@ def _framework(own: OwnFile) -> str:
     raise UsageError(
         f"{own.name}: model() returned a {type(made).__name__}; return a torch.nn.Module or a keras.Model"
     )
-
-
-def _first_network(own: OwnFile) -> Any:
-    """One of the file; `model(layers)` is given the layers of the framework that the file itself names, if it does.
-
-    Another may have been imported by others.
-    """
-    if not own.takes_layers:
-        return own.call("model")
-    homes = {_home(value) for value in own.names.values()}
-    imported = [framework for framework in FRAMEWORKS if MODULES[framework] in sys.modules]
-    for framework in [one for one in imported if MODULES[one] in homes] or imported:
-        return own.network(importlib.import_module(f"dlscale.models.own._{framework}").WHOLE)
-    raise UsageError(
-        f"{own.name}: model(layers) imports neither torch nor keras; import the one it is written in"
-    )
-
-
-def _home(value: Any) -> str:
-    """The package that a module is, or that something else comes from."""
-    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-    return name.partition(".")[0] if isinstance(name, str) else ""
-
-
-def _block_rows(own: OwnFile, batch: Arrays, found: dict[str, Any]) -> int:
-    """In blocks of how many rows ranks can share a sample; 0: samples stay whole. Raises UsageError."""
-    if "block_rows" not in own.names:
-        return 0
-    rows, maps = own.number("block_rows", 1), [array.shape[1:] for array in batch[:-1]]
-    problem = ""
-    if not own.takes_layers:
-        problem = "model() makes its layers by itself; write model(layers), and make convolutions and the like by it"
-    elif any(len(shape) != 3 or shape[0] % rows for shape in maps):
-        problem = f"samples are {', '.join(map(str, maps))}; give maps of a multiple of {rows} rows, or leave it out"
-    elif batch[-1].ndim > 2:
-        problem = "labels are maps, too, of which each rank would have some rows; leave it out"
-    elif found["random"]:
-        problem = (
-            "the network draws random numbers, and ranks would draw others for their rows; leave either out"
-        )
-    if problem:
-        raise UsageError(
-            f"{own.name}: block_rows={rows} is for samples that ranks share by rows, but {problem}"
-        )
-    return rows
 
 
 def _metrics(own: OwnFile, *, num_classes: int) -> dict[str, bool]:

@@ -29,7 +29,6 @@ from dlscale.models.own import SUFFIX, FilePlace
 from dlscale.models.own.randomness import GeneratorStates, generators_of, seed_generators
 
 NEEDED = ("model", "loss", "optimizer", "data")
-LAYERS = "layers"  # the argument of a `model` whose samples ranks can share
 DIGITS = 12
 STYLE = re.compile(r"\x1b\[[0-9;]*m")  # bold and colours, as in Keras's messages
 LONGEST = 300  # characters of a user's own message
@@ -97,18 +96,6 @@ class OwnFile:
         """The file, with the line of its function of that name."""
         code = getattr(self.names[name], "__code__", None)
         return f"{self.name}, line {code.co_firstlineno}" if code else self.name
-
-    def network(self, layers: Any) -> Any:
-        """A new network of the file. Of `model(layers)` it has the layers that are made by these."""
-        return self.call("model", *([layers] if self.takes_layers else []))
-
-    @cached_property
-    def takes_layers(self) -> bool:
-        """Whether `model` is given what makes its layers, so that ranks can share samples by rows."""
-        try:
-            return LAYERS in inspect.signature(self.names["model"]).parameters
-        except (TypeError, ValueError):
-            return False
 
     def number(self, name: str, default: int) -> int:
         """A positive number that the file may define. Raises UsageError for anything else."""

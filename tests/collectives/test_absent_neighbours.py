@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlscale.collectives.neighbours.gathering import AbsentNeighbours
+from dlscale.collectives.neighbours import AbsentNeighbours
 
 torch = pytest.importorskip("torch")
 

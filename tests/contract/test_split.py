@@ -8,8 +8,7 @@ import pytest
 from dlscale.benchmarks.rank.audit import REPLAY_GATES
 from dlscale.benchmarks.rank.checks import make_audit, update_gates
 from dlscale.benchmarks.rank.split import split_gate, split_precision_gate
-from dlscale.collectives.neighbours import carrier_of, connect_neighbours
-from dlscale.collectives.neighbours.gathering import over_control
+from dlscale.collectives.neighbours import carrier_of, connect_neighbours, over_control
 from dlscale.models.workload import Execution, Input, Shard
 from tests.faults import halos
 from tests.taller import taller

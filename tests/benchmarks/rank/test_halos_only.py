@@ -4,7 +4,7 @@ import pytest
 
 from dlscale.benchmarks.rank.halos_only import HalosOnly
 from dlscale.collectives.neighbours import Call, CarriedNeighbours
-from dlscale.collectives.neighbours.gathering import in_threads
+from tests.replica_threads import in_threads
 
 # Of three ranks: halos of other sizes up and down, statistics, and a gather of uneven rows.
 CALLS = [

@@ -176,13 +176,3 @@ def test_a_file_is_tried_with_schedule_and_clipping(write_file):
         replica.apply(gradients)
     assert replica.learning_rate() == pytest.approx(2e-3)
     assert replica.objectives[0].optimizer.optimizer.global_clipnorm == 0.01
-
-
-def test_a_file_is_given_the_layers_of_the_framework_that_it_names(write_file):
-    """Not of one that something else has imported."""
-    pytest.importorskip("torch")
-    changed = KERAS.replace(
-        "def model():", "def model(layers):\n    assert layers.Conv2D is keras.layers.Conv2D"
-    )
-    assert changed != KERAS
-    assert read_facts(write_file(text=changed)).framework == "tensorflow"

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.neighbours.gathering import in_threads
 from dlscale.models import load_workload
 from dlscale.models.frameworks._torch import has_weights
 from dlscale.models.parallel import Part, deal_rows
 from dlscale.models.parallel._torch import Layers
 from dlscale.models.workload import Execution, Input, Shard
+from tests.replica_threads import in_threads
 from tests.taller import taller
 
 TOLERANCE = 1e-12
