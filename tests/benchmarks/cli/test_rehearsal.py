@@ -170,9 +170,7 @@ def test_what_cannot_be_is_one_line(mistake, tmp_path, words, text):
     assert text in mistake("run", "weak-scaling", *words)
 
 
-def test_a_study_with_a_target_is_rehearsed_with_its_own_network_and_sizes_that_its_data_allow(
-    dlscale, tmp_path
-):
+def test_the_speed_of_a_study_with_a_target_is_rehearsed(dlscale, tmp_path):
     status, out, err = dlscale("run", "time-to-solution", "--system", "cori", "--results", tmp_path)
     assert status == 0, err
     assert "hep_cnn tiny, weak scaling on cori" in out
