@@ -30,7 +30,6 @@ FOUND = [
     ("events of a job", b'"event"', b'"a"'),
     ("files of the kernel", b"0.08 0.03", b"# 0.03"),
     ("files of the kernel", b"K\n", "²\n".encode()),
-    ("files that ranks left", b"fuzz-a", b"fuzz\0a"),
     ("output of Slurm", b"PartitionName=gpu", b"PartitionName=big"),
     ("results", b'"status"', b'"report", "made-0a1b2c3d", "--full"'),
     ("results", b'"status"', b'"figures", "made-0a1b2c3d", "--only", "ecdf"'),
