@@ -70,9 +70,9 @@ def test_counters_are_read_between_windows_and_told_once(tmp_path):
     measure_loader(case)
     spool.close()
     names = [name for name, _ in meter.calls]
-    assert names == ["warmup"] * 3 + ["steady"] * 4 + ["end"]
+    assert names == ["warmup"] * 10 + ["steady"] * 4 + ["end"]
     # Each call comes before its window is written, and the last one after all of them.
-    assert [count for _, count in meter.calls] == [*range(7), 7]
+    assert [count for _, count in meter.calls] == [*range(14), 14]
     assert read_spools(tmp_path, 1)[0].of(EnergyReading, 0) == [READING]
 
 
