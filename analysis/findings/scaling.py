@@ -43,8 +43,7 @@ def scaling_row(row: ScalingRow) -> dict[str, Any]:
 
     `speed_up` is `efficiency_none` times the number of ranks over `base_ranks`, those of the base cases;
     `efficiency_none_median` is the efficiency of the median block.
-    `input_stall` and `input_loss` are shares of a training step. `comparable` says whether the parity gate
-    passed between the frameworks; None if it did not run or there is only one framework.
+    `input_stall` and `input_loss` are shares of a training step.
     """
     cell = row.cell
     return {

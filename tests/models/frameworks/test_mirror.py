@@ -1,4 +1,4 @@
-"""Every workload is the same in both frameworks, also where the parity gate (tests/parity) does not look."""
+"""Every workload is the same in both frameworks, also where tests/parity does not look."""
 
 import os
 
