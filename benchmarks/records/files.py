@@ -55,7 +55,7 @@ class Summary(NamedTuple):
 class _Header(BaseModel):
     """The fields behind a `Summary`. A record's other fields need only be JSON: this takes a third of the time."""
 
-    schema_version: Literal[5]
+    schema_version: Literal[6]
     case: Case
     attempt: PositiveInt
     failure: Failure | None

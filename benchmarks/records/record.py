@@ -41,7 +41,7 @@ class Configuration(Frozen):
     fabric: dict[Text, Setting]  # from the system file, in base units; empty if not given
 
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 Base = Literal["1", "node", "smallest"]
@@ -178,7 +178,7 @@ class Fingerprint(Frozen):
 class Record(Frozen):
     """One attempt at one case."""
 
-    schema_version: Literal[5] = 5
+    schema_version: Literal[6] = 6
     study: Name
     system: Name
     evidence: Evidence

@@ -6,8 +6,7 @@ writes both anew. Read the difference before you commit it: the same records mus
 that changes is a change of docs/metrics.md, of the rules or of a format that others read. Only the command line is
 used, so that code may move freely.
 
-`records` has a folder per study, as `dlscale run` wrote it. Another schema needs new records: study.json has the
-study and its command.
+`records` has a folder per study, as `dlscale run` wrote it; upgrade.py beside it follows a new schema.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from dlscale.benchmarks.cli import main as dlscale
 FOLDER = Path(__file__).parent
 RECORDS, DATA, TEXT = FOLDER / "records", FOLDER / "expected", FOLDER / "expected-text"
 WIDTH = "100"  # of terminal tables
-LONG = "servers"  # the study of which figures with all windows, a row per window and rank and logs are kept
+LONG = "servers"  # the study of which figures with all windows and a row per window and rank are kept
 PLANS = {
     "cori": "weak-scaling --system cori --nodes 1,2,4 --data synthetic",
     "perlmutter": "strong-scaling --system perlmutter --nodes 1,2 --data synthetic --set allow_open_ports=yes",
@@ -72,10 +71,9 @@ class Bench:
         self.says(f"{words} --out out", text=f"{Path(pattern).parent}.txt")
         self.keep("out", pattern)
 
-    def keep(self, folder: str, pattern: str, *, text: bool = False) -> None:
-        kept = self.text if text else self.data
+    def keep(self, folder: str, pattern: str) -> None:
         for path in sorted(Path(folder).glob(Path(pattern).name)):
-            kept[str(Path(pattern).parent / path.name)] = path.read_text(encoding="utf-8")
+            self.data[str(Path(pattern).parent / path.name)] = path.read_text(encoding="utf-8")
 
 
 def run(words: str) -> tuple[str, int]:
@@ -127,15 +125,16 @@ def _together(one: Bench) -> None:
     weak, servers = one.named("weak-scaling"), one.named("servers")
     one.says(f"compare {weak} {servers} --json", data=f"compare-{servers}.json")
     one.says(f"compare {weak} {servers}", text="compare.txt")
-    one.says("verify-figures --on local --json", data="verify-figures.json")
+    one.says("figures --published --check --on local --json", data="published-check.json")
     systems = json.loads(run("system list --json")[0])["rows"]
     one.data["systems.json"] = json.dumps([_without(row, "here") for row in systems])
     for row in systems:
         one.says(f"system show {row['system']} --json", data=f"systems/{row['system']}.json")
     for name, words in PLANS.items():
-        summary, _, job = run(f"plan {words} --commands")[0].partition("\n# job-000\n")
-        one.data[f"plans/{name}.json"] = json.dumps(re.findall(r"/spool/\w+/(\S+)", job))
-        one.text[f"plans/{name}.txt"] = summary
+        head, _, rest = run(f"run {words} --dry-run")[0].partition("# job-000\n")
+        *jobs, summary = rest.split("\n\n")
+        one.data[f"plans/{name}.json"] = json.dumps(re.findall(r"/spool/\w+/(\S+)", "\n\n".join(jobs)))
+        one.text[f"plans/{name}.txt"] = head + summary
     for name in PUBLISHED:
         one.says(f"figures --published {name}", text=f"published/{name}.txt")
     one.keep("results/published-figures", "published/*.csv")
@@ -146,10 +145,7 @@ def _of_study(one: Bench, study: str) -> None:
     one.says("status --json", data="status.json")
     one.says(f"compare {study} --json", data="contrasts.json")
     one.says(f"compare {study}", text="contrasts.txt")
-    one.says(f"export markdown {study}", text="table.md")
-    one.writes(f"export extrap {study}", "extra-p/*.jsonl")
     one.writes(f"proposal {study} --samples 115305030 --runs 5", "proposal/*.csv")
-    one.keep("out", "proposal/proposal.*", text=True)
     one.says(f"figures {study}", text="figures.txt")
     one.keep(f"results/local/{study}/figures", "figures/*.csv")
     if not study.startswith(LONG):
@@ -165,15 +161,7 @@ def _of_study(one: Bench, study: str) -> None:
             for table in package["resources"]
         }
     )
-    if study.startswith(LONG):
-        one.says(f"export mllog {study} --out logs", text="mllog.txt")
-        one.data["mllog.json"] = json.dumps(
-            {path.name: _entries(path) for path in sorted(Path("logs").glob("*.log"))}
-        )
     one.text["screen.txt"] = run(f"report {study}")[0]
-    said = one.says(f"report {study} --text", text="report.txt")
-    # Of ticks that share a row of a plot in characters any may be shown: it is the order of a set that decides.
-    one.text["report.txt"] = re.sub(r"^ *[\d.]*[|+].*\n", "", said, flags=re.MULTILINE)
     page = Path("results/local", study, "report.html").read_text(encoding="utf-8")
     one.text["page-numbers.txt"] = "\n".join(map(str, _numbers_of_page(page)))
 
@@ -182,13 +170,6 @@ def _of_collectives(one: Bench, study: str) -> None:
     one.says("collectives report --json", data="report.json")
     one.says("collectives report", text="report.txt")
     one.keep(f"results/collectives/{study}", "figures/*.csv")
-
-
-def _entries(path: Path) -> list[dict[str, Any]]:
-    """The lines of an MLPerf log, without the places in our sources that its library notes."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    entries = [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
-    return [one | {"metadata": _without(one["metadata"], "file", "lineno")} for one in entries]
 
 
 def _without(row: dict[str, Any], *names: str) -> dict[str, Any]:

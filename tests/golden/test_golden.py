@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent
 REWRITE = runpy.run_path(str(FOLDER / "rewrite.py"))
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)")
 
-pytestmark = pytest.mark.requires("pyarrow", "mlperf_logging")
+pytestmark = pytest.mark.requires("pyarrow")
 
 
 @pytest.mark.parametrize("name", REWRITE["names"]())
@@ -73,8 +73,6 @@ def parsed(file: str, content: str) -> Any:
     kind = Path(file).suffix
     if kind == ".json":
         return json.loads(content)
-    if kind == ".jsonl":
-        return [json.loads(line) for line in content.splitlines()]
     if kind == ".csv":
         rows = csv.DictReader(io.StringIO(content))
         return [{key: cell(text) for key, text in row.items()} for row in rows]

@@ -116,7 +116,7 @@ def test_what_was_asked_and_where_it_ran(tmp_path, write):
 
 
 def test_a_launch_that_was_killed_gives_the_same_records_byte_for_byte():
-    """Files that hold every kind of event, the last line of rank 1 cut off, and the records of schema 5 from them."""
+    """Files that hold every kind of event, the last line of rank 1 cut off, and the records from them."""
     folder = Path(__file__).parent / "killed_launch"
     spools = read_spools(folder, 3)
     metadata = LaunchMetadata.model_validate_json((folder / "metadata.json").read_text())
