@@ -77,7 +77,7 @@ template <typename Move>
 void Node::by_fastest(Timed kind, std::size_t num_bytes, Staged::Job* work, const Move& move) {
   const Variant variant = num_bytes <= one_shot_bytes_ ? Variant::one_shot : tuner_.next(kind, num_bytes);
   work->streaming = variant == Variant::streamed;
-  work->rotates = num_bytes >= kLeastRotating && num_bytes <= kMostRotating;
+  work->rotates = !work->streaming && num_bytes >= kLeastRotating && num_bytes <= kMostRotating;
   const double start = monotonic_seconds();
   if (!move(variant)) move(Variant::staged);
   if (num_bytes > one_shot_bytes_) tuner_.done(start, monotonic_seconds());
