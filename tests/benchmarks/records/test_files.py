@@ -46,7 +46,7 @@ def test_a_record_of_another_schema_is_refused_in_one_line_that_names_it(store, 
         store.load()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema_version": 4}', b'{"schema_version": 5}'])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema_version": 4}', b'{"schema_version": 6}'])
 def test_lists_name_invalid_files_as_readers_of_all_do(store, make_record, content):
     store.add(make_record())
     (store.records_folder / "other.1.json").write_bytes(content)
