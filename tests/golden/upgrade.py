@@ -44,11 +44,14 @@ def upgrade(study: Path) -> None:
     plan = json.loads((study / "study.json").read_text(encoding="utf-8"))
     plan.pop("measured_files", None)
     without_unknown(plan["study"], Study.model_validate)
-    without_unknown(plan["fingerprint"], Fingerprint.model_validate)
+    if "fingerprint" in plan:
+        without_unknown(plan["fingerprint"], Fingerprint.model_validate)
     for case in (case for launch in plan["launches"] for case in launch):
         without_unknown(case, Case.model_validate)
     for path in sorted((study / "records").glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8")) | {"schema_version": SCHEMA_VERSION}
+        for launch in record.get("launches", []):
+            launch.setdefault("counts", launch.get("kept_step", 0) > launch["first_step"])
         without_unknown(record, Record.model_validate)
         case = Case.model_validate(record["case"])
         path.unlink()
