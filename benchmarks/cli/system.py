@@ -1,4 +1,4 @@
-"""`dlscale system`: the machines that dlscale knows, a draft of this one's file, and emulated hosts.
+"""`dlscale system`: the machines that dlscale knows, and a draft of this one's file.
 
 `show` prints a table per section of the file, every fact with its kind and its source.
 """

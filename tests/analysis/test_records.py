@@ -9,7 +9,7 @@ from dlscale.analysis.measured import measure
 from dlscale.analysis.records import start_skews, why_unusable, world_step_seconds
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.files import load_records
-from dlscale.benchmarks.records.record import Gate
+from dlscale.benchmarks.records.record import SCHEMA_VERSION, Gate
 from dlscale.benchmarks.records.required_gates import GATES_VERSION, required_gates
 from tests.made_records import make_record
 
@@ -41,7 +41,7 @@ def test_bad_files_are_listed_with_a_reason_and_hide_nothing(study):
     (folder / "cut.json").write_text(path.read_text()[:200])
     (folder / "binary.json").write_bytes(b"\xff\xfe\x00")
     (folder / "list.json").write_text("[]")
-    (folder / "newer.json").write_text(json.dumps(content | {"schema_version": 7}))
+    (folder / "newer.json").write_text(json.dumps(content | {"schema_version": SCHEMA_VERSION + 1}))
     (folder / "odd.json").write_text(json.dumps(content | {"evidence": "guessed"}))
     (folder / "folder.json").mkdir()
     (folder / ".being-written.json").write_text("{")
@@ -49,7 +49,7 @@ def test_bad_files_are_listed_with_a_reason_and_hide_nothing(study):
     assert records == [good]
     reasons = {one.path.name: one.reason for one in bad}
     assert sorted(reasons) == [f"{name}.json" for name in ("binary", "cut", "folder", "list", "newer", "odd")]
-    assert reasons["newer.json"] == "schema version 7; this version of dlscale reads 5"
+    assert reasons["newer.json"] == f"schema version {SCHEMA_VERSION + 1}; this version of dlscale reads {SCHEMA_VERSION}"
     assert reasons["odd.json"].startswith("not a record: evidence: ")
     assert "not complete JSON" in reasons["cut.json"]
     assert "cannot be read" in reasons["folder.json"]

@@ -93,9 +93,11 @@ def test_another_dimension_or_none_is_refused(text):
 
 
 def described(**changes):
-    names = {"name": "one", "title": "One", "scheduler": "none", "launcher": "mpiexec", "environments": {}}
+    names = {"name": "one", "title": "One", "scheduler": "none", "launcher": "mpiexec"}
+    own = {"current": {"prefix": ".venv", "setup": "make"}}
     node = {"cores": {"value": 4, "source": "docs"}}
-    return System.model_validate({**names, "sources": {"docs": "the centre's page"}, "node": node, **changes})
+    sources = {"docs": "the centre's page"}
+    return System.model_validate({**names, "sources": sources, "node": node, "environments": own, **changes})
 
 
 def fabric(**limits):

@@ -91,7 +91,7 @@ def test_two_frameworks_stand_side_by_side_with_one_scale(tmp_path):
     table = measure(study("torch", "tensorflow"))
     own = {family: solutions_of(table, family) for family in table.families}
     with drawing():
-        figure = draw(frameworks_figure(own, table.provenance, warning="", verdict=""))
+        figure = draw(frameworks_figure(own, table.provenance))
     assert [axes.get_ylabel() for axes in figure.axes] == [
         f"{framework}: {what}"
         for what in ("training loss", "training loss", "time per epoch [s]", "time per step [ms]")

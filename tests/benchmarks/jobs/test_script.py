@@ -166,7 +166,9 @@ def test_staging_copies_files_and_folders_on_every_node(tmp_path: Path):
     ],
 )
 def test_staging_by_each_launcher(launcher: str, mpi: str, line: str, tmp_path: Path):
-    text = script(tmp_path, {"stage": ["/data"], "mpi": mpi}, command=["true"], launcher=launcher)
+    scheduler = "lsf" if launcher == "jsrun" else "slurm"
+    environment = {"stage": ["/data"], "mpi": mpi}
+    text = script(tmp_path, environment, command=["true"], launcher=launcher, scheduler=scheduler)
     assert f"\n{line} bash -c " in text
 
 

@@ -94,7 +94,7 @@ def test_a_framework_that_pythonpath_puts_first_needs_a_version(tmp_path, monkey
         (tmp_path / "torch-1.0.dist-info").mkdir()
         (tmp_path / "torch-1.0.dist-info" / "METADATA").write_text("Name: torch\nVersion: 1.0\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (probe,) = ask(Path(sys.executable), "benchmarks.launch.probe", answer=Probe)
+    probe = ask(Path(sys.executable), "benchmarks.launch.probe", answer=Probe)
     assert probe.misplaced == ({} if versioned else {"torch": str(tmp_path / "torch" / "__init__.py")})
     assert (probe.versions["torch"] == "1.0") == versioned
 
@@ -103,6 +103,6 @@ def test_a_file_of_the_working_folder_is_no_module(tmp_path, monkeypatch):
     (tmp_path / "random.py").write_text("open('executed', 'w')\nraise ImportError('not this one')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", ":.")
-    (probe,) = ask(Path(sys.executable), "benchmarks.launch.probe", answer=Probe)
+    probe = ask(Path(sys.executable), "benchmarks.launch.probe", answer=Probe)
     assert probe.versions["dlscale"]
     assert not (tmp_path / "executed").exists()
