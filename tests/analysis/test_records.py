@@ -49,7 +49,8 @@ def test_bad_files_are_listed_with_a_reason_and_hide_nothing(study):
     assert records == [good]
     reasons = {one.path.name: one.reason for one in bad}
     assert sorted(reasons) == [f"{name}.json" for name in ("binary", "cut", "folder", "list", "newer", "odd")]
-    assert reasons["newer.json"] == f"schema version {SCHEMA_VERSION + 1}; this version of dlscale reads {SCHEMA_VERSION}"
+    newer = f"schema version {SCHEMA_VERSION + 1}; this version of dlscale reads {SCHEMA_VERSION}"
+    assert reasons["newer.json"] == newer
     assert reasons["odd.json"].startswith("not a record: evidence: ")
     assert "not complete JSON" in reasons["cut.json"]
     assert "cannot be read" in reasons["folder.json"]
