@@ -55,7 +55,6 @@ def check_name(value: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(check_name)]
-NameOrNone = Annotated[str, AfterValidator(lambda value: value and check_name(value))]  # empty: there is none
 Text = Annotated[str, AfterValidator(visible)]
 
 

@@ -21,8 +21,7 @@ from dlscale.benchmarks.records.cell import Setting
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 
-# Of a study.
-FIELDS = (*("batch", "precision", "compiled", "shard", "split"),)
+FIELDS = ("batch", "precision", "compiled", "shard", "split")  # of a study
 TARGET_FIELDS = ("learning_rate",)  # of a study's target
 MOST_VARIANTS = 64  # of a backend: more make no study that ends
 OPTION = re.compile(r"[a-z_0-9]+\.[A-Za-z_0-9]+")  # of a backend or an algorithm

@@ -38,7 +38,7 @@ def carried_settings(
 ) -> list[Mapping[str, Setting]]:
     """Of the settings of a study's variants those that a backend with an algorithm carries; `own` where they name none.
 
-    Without any exchange nothing can be sharded, and nobody carries rows: there each is that of one without, once.
+    Without any exchange nothing can be sharded: there each is that of one without, once.
     """
     if backend not in BACKENDS:
         return list(variants)  # refused where backends are looked at

@@ -57,9 +57,8 @@ class LeftOut:
         # (size or split, workload, framework) -> the first problem there, and those with a training.
         self._first: dict[tuple[object, str, str], str] = {}
         self._made: set[tuple[object, str, str]] = set()
-        self._ranks: dict[tuple[object, str], set[int]] = defaultdict(
-            set
-        )  # splits that are left out, and why
+        # (split, why it is left out) -> on how many ranks.
+        self._ranks: dict[tuple[object, str], set[int]] = defaultdict(set)
 
     def add(self, study: Study, training: tuple[str, str, str], size: Size, problem: str) -> None:
         """One (workload, framework, backend) of a study with one value of everything, and its problem if it has one."""
