@@ -15,6 +15,7 @@ from dlscale.benchmarks.cli.run_here import run_here
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.launch.preparing import campaign_for_jobs, differences, prepare_campaign
+from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.study_file import StudyFile, read_study_file
 
 
@@ -42,7 +43,11 @@ def resume(
       dlscale resume weak-scaling-3a9f --results /scratch/results
     """  # noqa: D301
     folder = choose_study(results, study)
-    file = read_study_file(folder)
+    try:
+        file = read_study_file(folder)
+    except UsageError:
+        Store(folder).finished()  # records of another version say so
+        raise
     jobs = file.system.has_jobs
     if jobs and not file.system.is_here():
         raise UsageError(

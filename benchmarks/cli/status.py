@@ -18,7 +18,7 @@ from dlscale.benchmarks.cli.options import json_option, results_option, study_fo
 from dlscale.benchmarks.cli.plan_table import counts_text
 from dlscale.benchmarks.jobs.jobs import JobFiles, all_jobs
 from dlscale.benchmarks.records.cell import is_canary
-from dlscale.benchmarks.records.files import summaries
+from dlscale.benchmarks.records.files import BadFile, summaries
 from dlscale.benchmarks.study.study_file import read_study_file
 
 
@@ -82,9 +82,20 @@ def _row(folder: Path) -> dict[str, Any]:
         "failures": dict(Counter(attempt.failure_kind for attempt in failed.values())),
         "problems": [
             *(f"{attempt.case}: {attempt.failure_message}" for attempt in failed.values()),
-            *(f"{bad.path}: {bad.reason}" for bad in bad_files),
+            *_bad_lines(bad_files),
         ],
     }
+
+
+def _bad_lines(bad_files: list[BadFile]) -> list[str]:
+    """A line for each reason: the first file, and how many more."""
+    paths: dict[str, list[Path]] = {}
+    for bad in bad_files:
+        paths.setdefault(bad.reason, []).append(bad.path)
+    return [
+        f"{first}: {reason}" + f" (and {len(more)} more such files)" * bool(more)
+        for reason, (first, *more) in paths.items()
+    ]
 
 
 def _planned(path: Path) -> _Plan:

@@ -144,7 +144,11 @@ class Store:
 
     def planned(self) -> list[Case]:
         """The cases that study.json plans. Raises UsageError if it cannot be read."""
-        plan = read_json(_Plan, self.folder / "study.json", remedy="run the study again, which writes it")
+        try:
+            plan = read_json(_Plan, self.folder / "study.json", remedy="run the study again, which writes it")
+        except UsageError:
+            self.finished()  # records of another version say so
+            raise
         return [case for launch in plan.launches for case in launch]
 
     def next_attempt(self, case: Case) -> int:

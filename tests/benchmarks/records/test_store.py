@@ -45,6 +45,9 @@ def test_an_unreadable_plan_is_told(store):
     (store.folder / "study.json").write_text("{")
     with pytest.raises(UsageError, match=r"study\.json"):
         store.planned()
+    (store.records_folder / "case.1.json").write_text('{"schema_version": 5}')
+    with pytest.raises(UsageError, match="schema version 5; this version of dlscale reads"):
+        store.planned()
 
 
 def test_study_json_is_written_once(store):
