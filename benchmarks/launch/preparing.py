@@ -54,7 +54,7 @@ def prepare_campaign(
 
 
 RANKS_PER_CORE = 4  # beyond, ranks that wait take a machine from everybody on it
-# What a rank of a small network holds, measured; of another framework as much as the largest.
+# What a rank of a small network holds, measured.
 RANK_BYTES = {"torch": 350 << 20, "tensorflow": 800 << 20}
 
 
@@ -62,7 +62,7 @@ def check_capacity(plan: Plan) -> None:
     """Raises UsageError for a launch of more ranks than this machine's cores, or its memory, can take."""
     free = psutil.virtual_memory().available
     for cell in (launch.cell for launch in plan.launches):
-        size = RANK_BYTES.get(cell.framework, max(RANK_BYTES.values()))
+        size = RANK_BYTES[cell.framework]
         by_cores, by_memory = plan.num_cores * RANKS_PER_CORE, free // size
         if cell.num_processes <= min(by_cores, by_memory):
             continue

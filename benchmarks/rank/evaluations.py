@@ -49,9 +49,8 @@ class Evaluator:
         facts = facts or cell.facts
         self._held_out = HeldOut(facts.data(), facts.quality(), preset=cell.preset_facts, source=source)
         self.replica, self._world = replica, world
-        self._part = Shard(
-            index=world.Get_rank(), count=world.Get_size()
-        )  # of whole samples, whoever shares them
+        # Of whole samples, whoever shares them.
+        self._part = Shard(index=world.Get_rank(), count=world.Get_size())
         self.evaluated: EvaluatedPieces | None = None  # this rank's part of the last evaluation
         self._by_state = not cell.num_servers
         self._own_weights = cell.algorithm != SYNC  # ranks' states have weights of their own

@@ -28,7 +28,7 @@ Setting = Text | int | float | bool
 Control = Literal[
     "train", "synthetic", "loader", "exchange", "halos", "alone", "profile", "whole_machine", "canary"
 ]
-# Constant along a curve: samples per rank, samples over all ranks, or rows per rank (samples have more of them).
+# Constant along a curve: samples per rank, or samples over all ranks.
 ScalingMode = Literal["weak", "strong"]
 AUTO = "auto"  # ranks per sample, as a study may ask for them: as many as the batch needs
 
@@ -47,12 +47,10 @@ class Cell(Frozen):
 
     `control`: `train` is the real thing; `synthetic` trains on fixed resident tensors instead of `data`; `loader` only
     fetches batches; `exchange` only averages buckets of the sizes that the training has; `halos` only exchanges rows as
-    ranks do that share samples; `alone` is one rank at the
-    local batch of several, or with one's rows of samples, which shows what a smaller batch and thin blocks cost alone;
-    `profile` trains one rank
-    and stamps when in a step each gradient is complete; `whole_machine` is one rank on all cores, a reference; none of
-    these is ever a base case. `canary` is a training at the beginning and at the end of a job, which shows whether its
-    nodes have changed.
+    ranks do that share samples; `alone` is one rank at the local batch of several, or with one's rows of samples, which
+    shows what a smaller batch and thin blocks cost alone; `profile` trains one rank and stamps when in a step each
+    gradient is complete; `whole_machine` is one rank on all cores, a reference; none of these is ever a base case.
+    `canary` is a training at the beginning and at the end of a job, which shows whether its nodes have changed.
     """
 
     workload: Name
