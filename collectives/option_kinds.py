@@ -74,7 +74,7 @@ def read_into_kinds(kinds: Sequence[type], options: Mapping[str, Any], *, owner:
 
 
 _TYPES: dict[type, type] = {bool: bool, int: Integral, float: Real, str: str}
-_KINDS = {bool: "yes or no", int: "a whole number", float: "a number", str: "a text"}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
 def _check_type(value: Any, default: Any, *, option: str) -> None:

@@ -51,8 +51,8 @@ def write_figures(
     """Draw the figures `only` of a study into `folder`, created if needed, and return the paths of the files.
 
     Names are `<workload>-<preset>-<framework>-<scaling mode>-<precision>-<figure>.{png,pdf,svg,csv}`, with `-compiled`
-    and an unusual memory format after the precision; families that differ in something else, such as cores
-    per rank, get a short digest of it before the figure's name. What the table has `predicted` is in `throughput` and
+    after the precision; families that differ in something else, such as cores per rank, get a short digest of it
+    before the figure's name. What the table has `predicted` is in `throughput` and
     `efficiency`, and in their CSV.
     `throughput` needs a rate, `efficiency` a base case. `step-time` needs more than one rank and includes the speed-up
     under strong scaling; `ecdf` is the distribution of step times; `start-up-<framework>` is the time before training.

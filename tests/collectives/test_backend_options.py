@@ -16,7 +16,7 @@ def test_every_backend_knows_its_options(backend):
 
 def test_a_whole_number_will_do_where_a_fraction_is_expected():
     check_options("horovod", {"cycle_time_ms": 1})
-    with pytest.raises(UsageError, match="give yes or no"):
+    with pytest.raises(UsageError, match="give true or false"):
         check_options("grpc_ps", {"asynchronous": 1})
 
 

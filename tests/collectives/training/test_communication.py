@@ -36,5 +36,5 @@ def test_options_of_two_kinds_are_told_apart():
         UsageError, match=r"no option 'team' .*; choose from: segment_bytes, teams, pipelined"
     ):
         read_kinds((Engine, Training), {"team": 2}, backend="ring")
-    with pytest.raises(UsageError, match="option pipelined of backend ring is 1; give yes or no"):
+    with pytest.raises(UsageError, match="option pipelined of backend ring is 1; give true or false"):
         read_kinds((Engine, Training), {"pipelined": 1}, backend="ring")
