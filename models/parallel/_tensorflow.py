@@ -119,13 +119,6 @@ class Exchanges:
         num_pixels = self.rows.height(values.shape[1]) * values.shape[2]
         return self.summed(tf.reduce_sum(values, axis=(1, 2)) / num_pixels)
 
-    def moments(self, values: Any) -> tuple[Any, Any]:
-        """(C,) means and variances over whole maps, for layers that normalise by themselves."""
-        share = values.shape[1] / self.rows.height(values.shape[1])
-        mean, variance = (tf.cast(found, tf.float64) for found in tf.nn.moments(values, (0, 1, 2)))
-        mean, square = tf.unstack(self.summed(tf.stack([mean, variance + mean**2]) * share))
-        return tf.cast(mean, values.dtype), tf.cast(tf.maximum(square - mean**2, 0), values.dtype)
-
     def normalised(self, values: Any, scale: Any, shift: Any, *, epsilon: float) -> tuple[Any, Any, Any]:
         """(values of batch norm over all ranks' rows, their mean, their unbiased variance).
 
