@@ -59,8 +59,8 @@ def two_ranks(bench):
 @pytest.mark.parametrize(
     ("backend", "rank"), [("ring", 1), pytest.param("gloo", 0, marks=pytest.mark.nightly)]
 )
-def test_ranks_that_die_or_stop_moving_end_their_launch_and_the_study_goes_on(bench, backend, rank):
-    """Both launches are endless, and each of them loses a rank; no other dlscale measures into the folder meanwhile."""
+def test_a_rank_that_dies_ends_its_launch_and_the_study_goes_on(bench, backend, rank):
+    """Both launches are endless; no other dlscale measures into the folder meanwhile."""
     study = long_study(bench, f'"{backend}"')
     twice = ("--launches", "2")
     with bench.start(*twice, study=study) as process:
@@ -69,16 +69,16 @@ def test_ranks_that_die_or_stop_moving_end_their_launch_and_the_study_goes_on(be
         assert second.returncode == 1
         assert "another dlscale is measuring" in second.stderr
         os.kill(killed[rank], signal.SIGKILL)
-        wait_for(bench.record_files, seconds=30)
-        stopped = two_ranks(bench)
-        os.kill(stopped[rank], signal.SIGSTOP)
-        assert process.wait(timeout=120) == 2, bench.said()
+        wait_for(bench.record_files)
+        others = two_ranks(bench)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130, bench.said()
     records = sorted(bench.records(), key=lambda record: record.started_at)
-    for record, kind in zip(records, ("killed", "hang"), strict=True):
-        assert (record.failure.kind, record.failure.rank) == (kind, rank)
+    assert [record.failure.kind for record in records] == ["killed", "interrupted"]
+    assert records[0].failure.rank == rank
+    for record in records:
         assert [w for w in record.windows if w.phase == "steady"], "finished windows are kept"
-    assert f"rank {rank} is stopped" in records[1].failure.message
-    assert all(wait_for(lambda pid=pid: gone(pid)) for pid in (*killed.values(), *stopped.values()))
+    assert all(wait_for(lambda pid=pid: gone(pid)) for pid in (*killed.values(), *others.values()))
 
 
 @pytest.mark.slow

@@ -164,9 +164,11 @@ if sys.argv[1] == "rank":
     if how == "dies" and rank == 1:
         time.sleep(0.4)
         os.kill(os.getpid(), 9)
-    if how == "falls silent":
+    if how == "stops":
         for number in range(4):
             spool.write(MeasuredWindow("steady", 1, 0.01 * number, 0.01), case=0)
+        if rank == 1:
+            os.kill(os.getpid(), 19)
     time.sleep(0.4)
     if how != "ends":
         time.sleep(60)
@@ -216,11 +218,13 @@ def test_a_launcher_that_does_not_notice_the_end_is_not_waited_for(supervised, m
         assert "output.log has mode 0o600" in found.failure.log_tail
 
 
-def test_ranks_that_fall_silent_are_not_waited_for_as_long_as_the_rules_allow(supervised, monkeypatch):
+def test_a_stopped_rank_is_named_and_not_waited_for_as_long_as_at_the_start(supervised, monkeypatch):
     monkeypatch.setattr(causes, "SHORTEST_STALL", 0.5)
-    found = supervised("falls silent")
-    assert found.failure.kind == "hang"
+    found = supervised("stops")
+    assert (found.failure.kind, found.failure.rank) == ("hang", 1)
     assert "no rank wrote for " in found.failure.message
+    assert "rank 1 is stopped" in found.failure.message
+    assert len([window for window in found.windows if window.phase == "steady"]) >= 4
 
 
 def test_a_stopped_launcher_is_named_when_nothing_moves():
