@@ -143,12 +143,12 @@ def make_record(
     )
 
 
-def in_detail(record: Record, *, host: str = "n", minute: float = 0.0, spread: float = 0.004) -> Record:
-    """The record with host, start, settings and configuration, and with windows that vary by `spread`.
+def in_detail(record: Record, *, host: str = "n", minute: float = 0.0) -> Record:
+    """The record with host, start, settings and configuration, and with windows that vary by 0.4 %.
 
     Without communication each rank has steps of its own, and those of other ranks are up to 1 % shorter.
     """
-    cell = record.case.cell
+    cell, spread = record.case.cell, 0.004
     noise = np.random.default_rng(97 * record.case.block + cell.num_ranks)
     windows = []
     for window in record.windows:

@@ -40,11 +40,9 @@ def error(time, message="RuntimeError: the server went away"):
 END = RankEnd(0)
 
 
-def cause(status, ends, ranks, blamed=None, num_ranks=2):
+def cause(status, ends, ranks, blamed=None):
     output = HYDRA_BLAMES.format(pid=blamed) if blamed else ""
-    return causes.failure_of_an_end(
-        status, output, [End(*end) for end in ends], spools(*ranks), num_ranks=num_ranks
-    )
+    return causes.failure_of_an_end(status, output, [End(*end) for end in ends], spools(*ranks), num_ranks=2)
 
 
 @pytest.mark.parametrize("blamed", [None, 100, 101, 102])
@@ -140,8 +138,8 @@ def test_a_full_dev_shm_is_named_where_it_may_be_the_cause(monkeypatch, tmp_path
     assert ("--shm-size" in failure.message) == hinted
 
 
-def windows(interval, count=5, phase="steady", length=None):
-    return [MeasuredWindow(phase, 2, interval * number, length or 0.9 * interval) for number in range(count)]
+def windows(interval, count=5, phase="steady"):
+    return [MeasuredWindow(phase, 2, interval * number, 0.9 * interval) for number in range(count)]
 
 
 @pytest.mark.parametrize(
