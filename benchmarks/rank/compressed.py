@@ -19,7 +19,7 @@ from dlscale.benchmarks.rank.gates import broadcast_gate
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend
 from dlscale.collectives.compression.compressor import BucketState, Compressor
-from dlscale.collectives.compression.halves import from_bfloat16, to_bfloat16
+from dlscale.collectives.compression.halves import from_halves, to_halves
 from dlscale.collectives.compression.trainer import CompressedTrainer
 from dlscale.models.workload import ReplicaFactory, Shard, Weights
 
@@ -80,11 +80,8 @@ class _ControlPlane:
         return messages
 
     def average_halves(self, values: NDArray[Any]) -> None:
-        bfloat16 = values.dtype == np.uint16
-        own = from_bfloat16(values) if bfloat16 else values.astype(np.float32)
-        total = np.sum(self._control.allgather(own), axis=0, dtype=np.float64)
-        mean = np.asarray(total / self.size, np.float32)
-        values[:] = to_bfloat16(mean) if bfloat16 else mean
+        total = np.sum(self._control.allgather(from_halves(values)), axis=0, dtype=np.float64)
+        values[:] = to_halves(np.asarray(total / self.size, np.float32), values.dtype)
 
 
 def compressed_gate(

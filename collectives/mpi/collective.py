@@ -10,7 +10,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root, messages
-from dlscale.collectives.compression.halves import from_bfloat16, to_bfloat16
+from dlscale.collectives.compression.halves import from_halves, to_halves
 
 _OPERATIONS = {"sum": MPI.SUM, "average": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX}
 
@@ -101,10 +101,10 @@ class MpiCollective:
         offers = np.empty(own * self.size, np.uint16)
         communicator.Alltoallv([bits, counts], [offers, [own] * self.size])
         total = np.zeros(own, np.float32)
-        for offer in offers.reshape(self.size, own):
-            total += from_bfloat16(offer) if values.dtype == np.uint16 else offer.view(np.float16)
+        for offer in offers.view(values.dtype).reshape(self.size, own):
+            total += from_halves(offer)
         total /= self.size
-        mean = to_bfloat16(total) if values.dtype == np.uint16 else total.astype(np.float16)
+        mean = to_halves(total, values.dtype)
         communicator.Allgatherv(mean.view(np.uint16), [bits, counts])
 
     def settings(self) -> dict[str, str | int | float | bool]:

@@ -5,7 +5,7 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.compression.collective import CompressedCollective
-from dlscale.collectives.compression.halves import from_bfloat16, to_bfloat16
+from dlscale.collectives.compression.halves import BFLOAT16, from_halves, to_halves
 from dlscale.collectives.compression.options import Compression
 from dlscale.collectives.registry import connect
 
@@ -37,14 +37,14 @@ def test_messages_of_any_length_arrive_in_order_of_rank(carrier, lengths):
 @pytest.mark.parametrize("bfloat16", [True, False])
 def test_means_of_halves_are_rounded_once(carrier, count, bfloat16):
     def halves(array):
-        return to_bfloat16(array) if bfloat16 else array.astype(np.float16)
+        return to_halves(array, BFLOAT16) if bfloat16 else array.astype(np.float16)
 
     offers = [halves(values(rank, count)) for rank in range(carrier.size)]
     mean = offers[carrier.rank].copy()
     carrier.average_halves(mean)
     total = np.zeros(count, np.float32)
     for offer in offers:
-        total += from_bfloat16(offer) if bfloat16 else offer
+        total += from_halves(offer) if bfloat16 else offer
     np.testing.assert_array_equal(mean, halves(total / np.float32(carrier.size)))
 
 

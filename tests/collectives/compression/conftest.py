@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from dlscale.collectives.compression.halves import from_bfloat16, to_bfloat16
+from dlscale.collectives.compression.halves import from_halves, to_halves
 
 
 class Ranks:
@@ -58,12 +58,11 @@ class _Meeting:
         return self._ranks.exchange(self._rank, message.copy())
 
     def average_halves(self, values):
-        bfloat16 = values.dtype == np.uint16
         total = np.zeros(values.size, np.float32)
         for own in self._ranks.exchange(self._rank, values.copy()):
-            total += from_bfloat16(own) if bfloat16 else own
+            total += from_halves(own)
         total /= self.size
-        values[:] = to_bfloat16(total) if bfloat16 else total
+        values[:] = to_halves(total, values.dtype)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.compression.halves import from_bfloat16, to_bfloat16
+from dlscale.collectives.compression.halves import BFLOAT16, FLOAT16, from_halves, to_halves
 from dlscale.collectives.compression.options import COMPRESSORS, Compression
 from dlscale.collectives.training.communication import Training
 
@@ -141,8 +141,24 @@ def test_bfloat16_is_rounded_as_torch_does(gradients):
     torch = pytest.importorskip("torch")
     values = np.concatenate([gradients(5000), np.array([0, -0.0, np.inf, -np.inf, 3e38], np.float32)])
     expected = torch.from_numpy(values).to(torch.bfloat16).to(torch.float32).numpy()
-    np.testing.assert_array_equal(from_bfloat16(to_bfloat16(values)), expected)
-    assert np.isnan(from_bfloat16(to_bfloat16(np.full(3, np.nan, np.float32)))).all()
+    np.testing.assert_array_equal(from_halves(to_halves(values, BFLOAT16)), expected)
+
+
+def test_float16_is_rounded_as_numpy_does():
+    """All numbers of float16, what lies halfway between two, and either side of it."""
+    exact = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
+    between = (exact[1:] + exact[:-1]) / 2
+    values = np.concatenate([exact, between, np.nextafter(between, 0), np.nextafter(between, exact[1:])])
+    values = np.concatenate([values, -values, np.array([1e-40], np.float32)])
+    halves = to_halves(values, FLOAT16)
+    np.testing.assert_array_equal(halves.view(np.uint16), values.astype(np.float16).view(np.uint16))
+    np.testing.assert_array_equal(from_halves(halves), halves.astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", [FLOAT16, BFLOAT16])
+def test_no_number_stays_none_in_halves(kind):
+    values = np.array([0x7FC00000, 0xFFC00000, 0x7FFFFFFF], np.uint32).view(np.float32)
+    assert np.isnan(from_halves(to_halves(values, kind))).all()
 
 
 def test_what_float16_cannot_hold_comes_later(ranks):
