@@ -113,12 +113,12 @@ def aligned_zeros(count: int, dtype: str) -> NDArray[Any]:
     return raw[begin : begin + count * kind.itemsize].view(kind)
 
 
-def check_root(root: int, *, size: int, name: str = "root") -> None:
+def check_root(root: int, *, size: int) -> None:
     """Return if `root` is a rank of `size`; raises ValueError, or TypeError for what is no whole number."""
     if not isinstance(root, Integral):
-        raise TypeError(f"{name} is {root!r}; give a rank's number, 0 .. {size - 1}")
+        raise TypeError(f"root is {root!r}; give a rank's number, 0 .. {size - 1}")
     if not 0 <= root < size:
-        raise ValueError(f"{name} is {root}; give 0 .. {size - 1}")
+        raise ValueError(f"root is {root}; give 0 .. {size - 1}")
 
 
 def messages(buffer: NDArray[Any], *, max_bytes: int = MAX_MESSAGE_BYTES) -> Sequence[NDArray[Any]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,13 +55,12 @@ class ServerSplit:
         for server in range(self.num_servers):
             rest(self.everyone.Isend(np.frombuffer(raw, np.uint8), self.num_workers + server, ORDER_TAG))
 
-    def next_order(self, meanwhile: Callable[[], None] = lambda: None) -> Order:
-        """On a server: return when worker 0 says what to do next; `meanwhile` is called at every look."""
+    def next_order(self) -> Order:
+        """On a server: return when worker 0 says what to do next."""
         from mpi4py import MPI
 
         status = MPI.Status()
         while not self.everyone.Iprobe(source=0, tag=ORDER_TAG, status=status):
-            meanwhile()
             time.sleep(POLL_SECONDS)
         raw = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
         self.everyone.Recv(raw, source=0, tag=ORDER_TAG)

@@ -25,7 +25,7 @@ class DdpExchange(NoExchange):
     Gradients are views into the buckets, which saves a copy. Buffers stay local while training, as over every backend.
     """
 
-    def __init__(self, objective: Any, *, bucket_cap_mb: int, process_group: Any = None) -> None:
+    def __init__(self, objective: Any, *, bucket_cap_mb: int) -> None:
         super().__init__(objective)
         own = {id(parameter) for parameter in objective.parameters}
         others = [name for name, p in objective.loss.named_parameters() if id(p) not in own]
@@ -33,7 +33,6 @@ class DdpExchange(NoExchange):
         ignore(objective.loss, others)  # type: ignore[no-untyped-call]
         self.loss = DistributedDataParallel(
             objective.loss,
-            process_group=process_group,
             gradient_as_bucket_view=True,
             # Given, a size holds for all buckets, torch's own 25 MiB too. Left out, as users leave it, the first bucket
             # has 1 MiB, so that the exchange begins early in backpropagation.

@@ -139,7 +139,7 @@ def replica_factory(make_program: Callable[..., TorchProgram], preset: Preset, e
 class TorchReplica(BatchedReplica):
     """`workload.Replica` in torch: objectives in order and an endless source of local batches.
 
-    Images of a batch are (N, C, H, W) in the chosen memory format; the slots of a state are in the order of the memory.
+    Images of a batch are (N, C, H, W) with channels last; the slots of a state are in the order of the memory.
     """
 
     framework = "torch"

@@ -5,6 +5,8 @@
 namespace dlscale::network {
 namespace {
 
+constexpr int kTag = 1;
+
 Group group_of(MPI_Comm comm) {
   int rank = 0, size = 0;
   check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
@@ -20,7 +22,7 @@ bool finalized() {
 
 }  // namespace
 
-MpiTransport::MpiTransport(MPI_Comm comm, int tag) : comm_(comm), tag_(tag), group_(group_of(comm)) {}
+MpiTransport::MpiTransport(MPI_Comm comm) : comm_(comm), group_(group_of(comm)) {}
 
 MpiTransport::~MpiTransport() { abort(); }
 
@@ -39,14 +41,14 @@ void MpiTransport::send(std::size_t request, int peer, const std::byte* data, st
   receives_[request] = false;
   peers_[request] = peer;
   const auto length = static_cast<int>(num_bytes);
-  check_with(peer, MPI_Isend(data, length, MPI_BYTE, peer, tag_, comm_, &requests_[request]), "MPI_Isend");
+  check_with(peer, MPI_Isend(data, length, MPI_BYTE, peer, kTag, comm_, &requests_[request]), "MPI_Isend");
 }
 
 void MpiTransport::receive(std::size_t request, int peer, std::byte* data, std::size_t num_bytes) {
   receives_[request] = true;
   peers_[request] = peer;
   const auto length = static_cast<int>(num_bytes);
-  check_with(peer, MPI_Irecv(data, length, MPI_BYTE, peer, tag_, comm_, &requests_[request]), "MPI_Irecv");
+  check_with(peer, MPI_Irecv(data, length, MPI_BYTE, peer, kTag, comm_, &requests_[request]), "MPI_Irecv");
 }
 
 std::optional<std::size_t> MpiTransport::test(std::size_t request) {
@@ -62,7 +64,7 @@ std::optional<std::size_t> MpiTransport::test(std::size_t request) {
 void MpiTransport::notify(int peer) noexcept {
   if (finalized()) return;
   MPI_Request request = MPI_REQUEST_NULL;
-  if (MPI_Isend(nullptr, 0, MPI_BYTE, peer, tag_, comm_, &request) == MPI_SUCCESS) MPI_Request_free(&request);
+  if (MPI_Isend(nullptr, 0, MPI_BYTE, peer, kTag, comm_, &request) == MPI_SUCCESS) MPI_Request_free(&request);
 }
 
 // Receives that were never matched are cancelled; the rest is left to MPI. Sends are never cancelled: MPI

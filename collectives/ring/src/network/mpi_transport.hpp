@@ -11,9 +11,9 @@ namespace dlscale::network {
 
 class MpiTransport : public Transport {
  public:
-  // `comm` stays the caller's, returns its errors (MPI_ERRORS_RETURN) and outlives the transport. Several
-  // transports may share it if their tags differ.
-  explicit MpiTransport(MPI_Comm comm, int tag = 1);
+  // `comm` stays the caller's, returns its errors (MPI_ERRORS_RETURN) and outlives the transport, which
+  // alone sends over it.
+  explicit MpiTransport(MPI_Comm comm);
   ~MpiTransport() override;
 
   Group group() const override { return group_; }
@@ -28,7 +28,6 @@ class MpiTransport : public Transport {
   void check_with(int peer, int code, const char* call) const;
 
   MPI_Comm comm_;
-  int tag_;
   Group group_;
   std::vector<MPI_Request> requests_;
   std::vector<char> receives_;  // whether a request is (or was last) a receive
