@@ -343,7 +343,6 @@ def declare_between(
     b: Iterable[CellLaunches],
     *,
     keys: Sequence[str],
-    names: tuple[str, str] = ("A", "B"),
 ) -> Declaration:
     """B's trainings versus A's, at each point: a combination of the fields `keys` with one training on each side.
 
@@ -365,7 +364,7 @@ def declare_between(
                 name=name,
                 rates={(f"{name} {study}", block): rate for (study, block), rate in side.rates.items()},
             )
-            for side, name in ((mine[0], names[0]), (theirs[0], names[1]))
+            for side, name in ((mine[0], "A"), (theirs[0], "B"))
         )
         pairs.append(Declared(contender=contender, reference=reference))
     return Declaration(factor=STUDY_FACTOR, pairs=tuple(pairs), left_out=tuple(left_out))

@@ -284,11 +284,9 @@ FINDINGS = (FINDING,)
 
 
 def unchecked(cells: Iterable[Cell]) -> Iterator[Sentence]:
-    """A sentence about a user's own model or replaced computation; nothing about another workload."""
-    for cell in {cell.unchecked: cell for cell in cells if cell.unchecked}.values():
-        yield Sentence(
-            text=f"Not checked{' of this file' if cell.own else ''}: {cell.unchecked}.", quiet=True
-        )
+    """What gates cannot check of a user's own model; nothing about another workload."""
+    for text in dict.fromkeys(cell.unchecked for cell in cells if cell.unchecked):
+        yield Sentence(text=f"Not checked of this file: {text}.", quiet=True)
 
 
 def _row_order(row: ScalingRow) -> tuple[object, ...]:
