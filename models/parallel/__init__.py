@@ -112,7 +112,7 @@ def deal_rows(height: int, *, block_rows: int, index: int, split: int) -> Rows:
     if height % block_rows or not 1 <= split <= num_blocks:
         raise UsageError(
             f"split {split} was asked for, but a sample of {height} rows has {num_blocks} blocks of {block_rows} rows, "
-            "and each rank needs one or more; choose fewer ranks per sample or a height of more such blocks"
+            "and each rank needs one or more; choose fewer ranks per sample or a larger preset"
         )
     return Rows(index=index, split=split, num_blocks=num_blocks)
 
