@@ -326,8 +326,7 @@ def select_attempts(records: Iterable[Record]) -> list[MeasuredCase]:
     seconds: list[Seconds] = []
     for (_, _, cell_id, _), group in attempts.items():
         latest_first = sorted(group, key=lambda record: -record.attempt)
-        usable = [record for record in latest_first if why_unusable(record) is None]
-        good = next((record for record in usable if not record.disturbed), usable[0] if usable else None)
+        good = next((record for record in latest_first if why_unusable(record) is None), None)
         selected.append((cell_id, len(group), good or latest_first[0]))
         seconds.append(world_step_seconds(good) if good else np.zeros(0))
     return [

@@ -279,11 +279,6 @@ class Record(Frozen):
         """The share of CPU time that other programs took over all steady windows; None if it is unknown."""
         return self.columns.foreign_share
 
-    @property
-    def disturbed(self) -> bool:
-        """Whether other programs took more than a quiet machine's own share."""
-        return (self.foreign_cpu or 0.0) > DISTURBED
-
 
 # Of CPU time, over a launch. What an idle system does by itself is below 1 % of it.
 DISTURBED = 0.05

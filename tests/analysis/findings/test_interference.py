@@ -4,7 +4,6 @@ import pytest
 
 from dlscale.analysis.findings import interference
 from dlscale.analysis.findings.contrasts import study_contrasts
-from dlscale.analysis.launches import select_attempts
 from dlscale.analysis.measured import measure
 from tests.analysis.reading import data_of, page_for, screen_text
 from tests.made_records import make_record
@@ -40,15 +39,6 @@ def test_shares_are_weighted_by_time_and_noise_below_0_cancels():
     assert disturbed(0.3, -0.1, 0.1).foreign_cpu == pytest.approx(0.1)
     assert disturbed(-0.1, -0.1).foreign_cpu == 0
     assert disturbed(None, None).foreign_cpu is None
-    assert [disturbed(share).disturbed for share in (None, 0.04, 0.06)] == [False, False, True]
-
-
-def test_of_two_attempts_the_undisturbed_one_counts():
-    first, again = disturbed(0.3, attempt=1), disturbed(0.4, attempt=2)
-    quiet = disturbed(0.0, attempt=3)
-    assert select_attempts([first, quiet, again])[0].record == quiet
-    assert select_attempts([quiet.model_copy(update={"attempt": 1}), again])[0].record.attempt == 1
-    assert select_attempts([first, again])[0].record == again, "the latest, if all are disturbed"
 
 
 def test_a_busy_study_says_so_first_and_claims_nothing():
