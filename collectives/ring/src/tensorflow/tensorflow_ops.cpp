@@ -1,5 +1,5 @@
-// TensorFlow's operations for the exchange of gradients, over TensorFlow's C API, and the C functions by which
-// Python opens and closes exchanges.
+// TensorFlow's operations for the exchange of gradients, over TensorFlow's C API, and the C functions by
+// which Python opens and closes exchanges.
 //
 //   DlscaleAverage  gradients in, their means over ranks out, in line
 //   DlscaleSend     hands over one bucket of gradients; what comes out is still being worked on
