@@ -70,7 +70,7 @@ def record(path: Path) -> None:
     assert found.case.id
     assert list(found.windows) is not None
     assert found.counted.world is not None
-    assert found.foreign_cpu is None or found.foreign_cpu >= 0
+    assert found.foreign_cpu is None or isinstance(found.foreign_cpu, float)
     with suppress(UsageError):
         assert found.case.cell.facts
 
