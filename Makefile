@@ -100,7 +100,7 @@ test: .venv  ## Unit tests, communicators on 2 ranks, a study, one that is kille
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_TEST)' $(PARALLEL)
 	$(ONE_CORE) $(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_TEST)' $(PARALLEL) $(IN_ORDER)
 
-test-all: .venv horovod lint types  ## Also every trainer, Horovod, Slurm, parity, thread sanitizer, the page in Chromium (25 minutes)
+test-all: .venv horovod lint types  ## Also every trainer, Horovod, Slurm, parity, thread sanitizer, the page in Chromium (16 minutes)
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_ALL)' $(PARALLEL) $(TWICE)
 	$(ONE_CORE) $(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_ALL)' $(PARALLEL) $(IN_ORDER) $(TWICE)
 
