@@ -26,7 +26,6 @@ from dlscale.base.files import read_regular
 from dlscale.benchmarks.records.cell import Setting
 
 FILE = Path(__file__).resolve().parents[2] / "results" / "reference" / "emulated.json"
-QUANTILES = (0.05, 0.5, 0.95)
 SAME = {"framework": "torch", "evidence": "emulated"}
 _PROFILE = TypeAdapter(Profile)
 
@@ -59,12 +58,6 @@ class StepTime(Frozen):
     def center(self) -> float:
         """The median over launches of each one's median."""
         return float(np.median([np.median(launch) for launch in self.seconds]))
-
-    @property
-    def quantiles(self) -> tuple[float, float]:
-        """5 and 95 % of all windows."""
-        low, _, high = np.quantile(np.concatenate(self.seconds), QUANTILES).tolist()
-        return low, high
 
 
 class MeasuredHosts(Frozen):

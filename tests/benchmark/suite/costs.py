@@ -37,7 +37,7 @@ class Commands:
 class Plan:
     """About 10,000 cases: everything between what a user asks and the first launch that needs no other program."""
 
-    def time_plan(self) -> None:
+    def time_dry_run(self) -> None:
         from dlscale.benchmarks.study.expand import expand
         from dlscale.benchmarks.study.sizes import shape
         from dlscale.benchmarks.study.study import load_study
