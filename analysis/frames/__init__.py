@@ -1,0 +1,1 @@
+"""From records to answers, on pandas frames."""

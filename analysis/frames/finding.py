@@ -1,0 +1,164 @@
+"""What a finding is: a frame computed from a study's frames, and how it is shown. Renderers loop over findings.
+
+A frame has a row per thing that was found and plain column names; next to an interval `x` are its limits `x_low` and
+`x_high`, its `x_n` and its `x_method`. What a finding declares in `columns` is what tables show and what JSON, CSV and
+Parquet have, with the columns of the cell where a row has a `cell`. All else in the frame is for other findings.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from dlscale.analysis.frames.cells import FIELDS
+from dlscale.analysis.frames.load import Study
+from dlscale.analysis.frames.text import CONTROL_NAMES, number, with_limits
+
+CELL_FIELDS = ("cell", "system", *FIELDS, "evidence", "fingerprint", "curve")  # of every row with a cell
+ENDS = ("_low", "_high", "_n")  # of an interval, beside its name
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a frame. Numbers are shown times `factor`, with the limits of an interval if there are any."""
+
+    about: str  # what it is, in a phrase for the generated table
+    _: KW_ONLY
+    label: str = ""  # empty: it is not shown, only exported
+    unit: str = ""
+    factor: float = 1.0  # from the frame's unit to the shown one
+    write: Callable[[float], str] = number
+    is_detail: bool = False  # left out on one screen
+    is_common: bool = False  # text that becomes the caption where all rows have the same
+
+    @property
+    def heading(self) -> str:
+        return f"{self.label} [{self.unit}]" if self.unit else self.label
+
+    def texts(self, frame: pd.DataFrame, name: str) -> list[str]:
+        """What is shown of each row; empty for a missing value."""
+        values = frame[name]
+        if values.dtype == bool:
+            return ["yes" if value else "no" for value in values]
+        if not pd.api.types.is_numeric_dtype(values):
+            return ["" if pd.isna(value) else str(value) for value in values]
+        low, high = (frame.get(name + end, pd.Series(float("nan"), frame.index)) for end in ("_low", "_high"))
+        rows = zip(*(self.factor * one.astype(float) for one in (values, low, high)), strict=True)
+        return [with_limits(*row, write=self.write) for row in rows]
+
+
+COUNT: Callable[[float], str] = "{:.0f}".format
+# The columns that say what a row is about: of findings about trainings.
+PLACE = {
+    "training": Column(
+        about="workload, preset, framework, kind of scaling and system", label="training", is_common=True
+    ),
+    "constants": Column(
+        about="what is constant along a curve", label="constants", is_common=True, is_detail=True
+    ),
+    "name": Column(
+        about="backend with its options, control and kind of evidence where unusual", label="backend"
+    ),
+    "num_ranks": Column(about="ranks that train", label="ranks", write=COUNT),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A figure: `draw` draws the rows of one training, or those of each value of column `panels`, on an Axes."""
+
+    name: str  # end of its files' names
+    draw: Callable[[pd.DataFrame, Axes], None]
+    rows: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame  # those that are drawn
+    panels: str = ""
+    size: tuple[float, float] = (3.4, 2.7)  # inches, of a panel
+    left: float = 0.55  # inches, for what is written at the axis
+    about: str = ""  # a caption, in a phrase
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One answer about a study; a file in `findings` declares it, and nothing else knows it by name."""
+
+    name: str  # key of --json, file name of tables and figures
+    title: str
+    compute: Callable[[Study], pd.DataFrame]
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    sentence: Callable[[pd.DataFrame], str] = lambda _: ""  # a verdict or a warning
+    drawings: Sequence[Drawing] = ()
+    on_screen: bool = False  # sentence and table belong on one screen
+    is_answer: bool = False  # open at the top of the page; others are folded
+
+    def of(self, study: Study) -> pd.DataFrame:
+        """The frame of a study, computed once; with the columns of the cells where rows have a cell."""
+        frame: pd.DataFrame = study.once(self._computed)
+        return frame
+
+    def _computed(self, study: Study) -> pd.DataFrame:
+        frame = self.compute(study)
+        if "cell" not in frame:
+            return frame
+        frame = study.with_cells(frame)
+        kinds = frame["evidence"].where(~frame["evidence"].isin(["measured", ""]), "")
+        controls = frame["control"].map(CONTROL_NAMES)
+        parts = zip(frame["curve"], controls, kinds, strict=True)
+        return frame.assign(name=[", ".join(filter(None, own)) for own in parts])
+
+    def exported(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The frame as programs get it: the cell's columns, then the declared ones with limits and n of intervals."""
+        names = [name for name in CELL_FIELDS if name in frame and "cell" in frame]
+        for name in self.columns:
+            names += [own for own in (name, *(name + end for end in ENDS)) if own in frame]
+        return frame[[name for name in dict.fromkeys(names) if name not in _SHOWN_ONLY]]
+
+    def table(self, frame: pd.DataFrame, *, brief: bool = False) -> pd.DataFrame:
+        """The shown texts under headings, without empty columns; a text that all rows share is in `attrs["caption"]`.
+
+        `attrs["about"]` has each heading's phrase.
+        """
+        shown = {
+            name: column
+            for name, column in self.columns.items()
+            if column.label and name in frame and not (brief and column.is_detail)
+        }
+        texts = {name: column.texts(frame, name) for name, column in shown.items()}
+        common = [name for name in shown if shown[name].is_common and len({*texts[name]}) == 1]
+        kept = [name for name in shown if name not in common and any(texts[name])]
+        table = pd.DataFrame(
+            {shown[name].heading: texts[name] for name in kept}, index=frame.index, dtype=object
+        )
+        table.attrs["caption"] = ", ".join(filter(None, (texts[name][0] for name in common)))
+        table.attrs["about"] = {shown[name].heading: shown[name].about for name in kept}
+        return table
+
+
+_SHOWN_ONLY = ("training", "constants", "name")  # said by the cell's own columns
+
+
+def load(names: Sequence[str], package: str) -> list[Finding]:
+    """The findings that the modules of these names declare, in order."""
+    return [importlib.import_module(f"{package}.{name}").FINDING for name in names]
+
+
+def of_trainings(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The rows of each training, in order; one nameless group of a frame that is not about trainings."""
+    if "training" not in frame:
+        return [("", frame)] if len(frame) else []
+    return [(str(rows["training"].iloc[0]), rows) for _, rows in frame.groupby("family", sort=True)]
+
+
+def on_most_ranks(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each training on its largest number of ranks."""
+    most = frame.groupby("family")["num_ranks"].transform("max")
+    return frame[frame["num_ranks"] == most]
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], *columns: str) -> pd.DataFrame:
+    """A frame of rows, which has these columns even where no row has them, or there is none."""
+    frame = pd.DataFrame(rows)
+    return frame.reindex(columns=list(dict.fromkeys([*frame, *columns])))

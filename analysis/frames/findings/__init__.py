@@ -1,0 +1,10 @@
+"""What can be said about a study: a file per finding, in the order of the page."""
+
+from dlscale.analysis.frames.finding import Finding, load
+
+NAMES = ("scaling",)
+
+
+def load_all() -> list[Finding]:
+    """The findings of all files, in the order of `NAMES`."""
+    return load(NAMES, __name__)
