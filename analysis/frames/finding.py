@@ -89,7 +89,7 @@ class Finding:
     title: str
     compute: Callable[[Study], pd.DataFrame]
     columns: Mapping[str, Column] = field(default_factory=dict)
-    sentence: Callable[[pd.DataFrame], str] = lambda _: ""  # a verdict or a warning
+    sentence: Callable[[pd.DataFrame], str] = lambda _: ""  # a verdict or a warning, in a line or a few
     drawings: Sequence[Drawing] = ()
     on_screen: bool = False  # sentence and table belong on one screen
     is_answer: bool = False  # open at the top of the page; others are folded

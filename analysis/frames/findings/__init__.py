@@ -2,7 +2,10 @@
 
 from dlscale.analysis.frames.finding import Finding, load
 
-NAMES = ("scaling",)
+NAMES = (
+    "cautions",
+    "scaling",
+)
 
 
 def load_all() -> list[Finding]:
