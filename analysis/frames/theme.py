@@ -52,6 +52,7 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "dlscale",
     "pdf.fonttype": 42,
+    "text.parse_math": False,  # names from records may have dollar signs
 }
 
 

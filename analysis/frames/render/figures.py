@@ -91,4 +91,7 @@ def svg(figure: Figure) -> str:
     text = StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
     body = text.getvalue()
+    body = re.sub(
+        r"<metadata>.*?</metadata>|<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", body, flags=re.DOTALL
+    )
     return re.sub(r'<g id="tip:([^"]*)">', r"<g><title>\1</title>", body[body.index("<svg") :])

@@ -30,3 +30,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return None if value is None or value is pd.NaT or value is pd.NA else value
+
+
+def as_csv(frame: pd.DataFrame) -> str:
+    """A frame as CSV. Text that a spreadsheet would take for a formula begins with an apostrophe."""
+    safe = frame.copy()
+    for name in safe:
+        if not pd.api.types.is_numeric_dtype(safe[name]):
+            texts = safe[name].map(lambda value: value if isinstance(value, str) else "")
+            safe[name] = safe[name].where(~texts.str.match(r"[=+\-@\t\r]"), "'" + texts)
+    return str(safe.to_csv(index=False, lineterminator="\n"))
