@@ -76,7 +76,7 @@ class Drawing:
     draw: Callable[[pd.DataFrame, Axes], None]
     rows: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame  # those that are drawn
     panels: str = ""
-    size: tuple[float, float] = (3.4, 2.7)  # inches, of a panel
+    size: tuple[float, float] = (4.6, 3.1)  # inches, of a panel
     left: float = 0.55  # inches, for what is written at the axis
     about: str = ""  # a caption, in a phrase
 

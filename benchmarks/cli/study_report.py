@@ -15,6 +15,7 @@ from dlscale.analysis.finding import Found, collect
 from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.failures import of_one_fingerprint
 from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.frames import load as frames
 from dlscale.analysis.measured import Measured, measure
 from dlscale.analysis.render.html.content import Page
 from dlscale.analysis.render.html.document import write_page
@@ -81,6 +82,31 @@ def load(store: Store, *, base: Base | None = None, running: bool = False) -> Lo
         system=stated.system,
     )
     return Loaded(folder=store.folder, study=study)
+
+
+def load_study(store: Store, *, base: Base | None = None, running: bool = False) -> frames.Study:
+    """The frames of the study with efficiencies relative to `base`; None: its own, else 1 rank or the smallest.
+
+    `running`: a dlscale is measuring into the folder now. Raises UsageError if there is no study, its plan cannot be
+    read, or one of its folders is a link.
+    """
+    store.refuse_links()
+    records, bad_files = load_records(store.folder)
+    gc.freeze()  # the records stay, and collecting garbage need not visit them
+    stated, planned = study_in(store.folder), store.planned()
+    return frames.Study(
+        records,
+        planned=planned,
+        order=stated.order,
+        base=base or stated.base or _usual_base(planned),
+        axes=stated.variants.axes,
+        settings=stated.variants.settings,
+        bad_files=bad_files,
+        name=store.folder.name,
+        plan=counted(planned) if planned else "",
+        running=running,
+        system=stated.system,
+    )
 
 
 def _usual_base(planned: Iterable[Case]) -> Base:

@@ -49,7 +49,8 @@ def figure_of(drawing: Drawing, rows: pd.DataFrame, *, title: str = "") -> Figur
         num_lines, num_columns, figsize=(width, height), squeeze=False, sharex=True, sharey=True
     )
     # Fixed margins in inches: matplotlib's own layouts draw every figure twice.
-    figure.subplots_adjust(drawing.left / width, 0.45 / height, 1 - 0.1 / width, 1 - 0.4 / height, 0.1, 0.3)
+    above = 0.1 + 0.25 * bool(title) + 0.2 * (len(panels) > 1)
+    figure.subplots_adjust(drawing.left / width, 0.45 / height, 1 - 0.1 / width, 1 - above / height, 0.1, 0.3)
     for place in axes.flat[len(panels) :]:
         place.set_visible(False)
     for (name, own), place in zip(panels, axes.flat, strict=False):
