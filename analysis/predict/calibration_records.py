@@ -23,7 +23,6 @@ import numpy as np
 
 from dlscale.analysis.findings.communication_only import EXCHANGE_CONTROL, communication_only
 from dlscale.analysis.launches import good_launches, launches_of
-from dlscale.analysis.message_sizes.measurements import slowest_by_point
 from dlscale.analysis.predict.backend_rules import (
     ExchangeRule,
     exchanges_by,
@@ -249,14 +248,13 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
     spreads: dict[tuple[int, int, int], list[float]] = {}
     libraries: dict[str, None] = {}
     for launch in measured:
-        for (operation, point), calls in slowest_by_point(launch).items():
-            if (operation, point.collective) == (backend, "allreduce"):
-                libraries[f"{launch.backend} ({launch.setting})"] = None
-                key = (launch.num_nodes, launch.num_ranks, point.message_bytes)
-                times.setdefault(key, []).append(float(np.median(calls)))
-                if len(calls) >= MIN_CALLS:
-                    low, high = np.quantile(calls, (0.25, 0.75)).tolist()
-                    spreads.setdefault(key, []).append(high - low)
+        for num_bytes, calls in _slowest_calls(launch, backend).items():
+            libraries[f"{launch.backend} ({launch.setting})"] = None
+            key = (launch.num_nodes, launch.num_ranks, num_bytes)
+            times.setdefault(key, []).append(float(np.median(calls)))
+            if len(calls) >= MIN_CALLS:
+                low, high = np.quantile(calls, (0.25, 0.75)).tolist()
+                spreads.setdefault(key, []).append(high - low)
     if not times:
         why = next((f" ({launch.failure})" for launch in measured if launch.failure), "")
         raise UsageError(
@@ -279,6 +277,16 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
         )
         for (num_nodes, num_ranks, num_bytes), seconds in sorted(times.items())
     ]
+
+
+def _slowest_calls(launch: MessageSizeLaunch, operation: str) -> dict[int, np.ndarray]:
+    """Seconds of each call of an allreduce on its slowest rank, all rounds together, by message size."""
+    rounds: dict[int, list[np.ndarray]] = {}
+    for block in launch.samples:
+        if (block.operation, block.collective) == (operation, "allreduce"):
+            slowest = 1e-9 * np.asarray(block.nanoseconds, np.float64).max(axis=0)
+            rounds.setdefault(block.message_bytes, []).append(slowest)
+    return {num_bytes: np.concatenate(blocks) for num_bytes, blocks in rounds.items()}
 
 
 def _point(

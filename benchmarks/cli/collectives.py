@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console, Group
+from rich.console import Console
 from rich.markup import escape
 
 from dlscale.base.errors import UsageError, unknown
@@ -205,18 +205,20 @@ def report(folder: Path | None, results: Path, as_json: bool) -> int:
 
 
 def _show(folder: Path, *, as_json: bool) -> int:
-    from dlscale.analysis.message_sizes import report, summary
-    from dlscale.analysis.render.screen import in_full
+    from dlscale.analysis.frames import message_sizes_report as shown
+    from dlscale.analysis.frames.message_sizes import message_sizes, validity
     from dlscale.benchmarks.records.message_sizes import load_run
 
-    results = summary.summarise(*load_run(folder))
-    written = report.write_files(results, folder)
+    run, launches = load_run(folder)
+    rows, checks = message_sizes(run, launches), validity(run, launches)
+    written = shown.write_files(run, launches, rows, checks, folder)
+    failures = shown.failures(run, launches)
     if as_json:
-        click.echo(json.dumps(summary.message_sizes_json(results)))
+        click.echo(json.dumps(shown.as_json(rows, checks)))
     else:
-        Console().print(Group(*(part for block in report.blocks(results) for part in in_full(block))))
+        Console().print(*shown.blocks(run, launches, rows, checks), sep="\n")
         click.echo(f"written: {', '.join(path.name for path in written) or 'nothing'} in {folder}")
-    return FAILED_CASES if results.failures else 0
+    return FAILED_CASES if failures else 0
 
 
 def _tell(text: str) -> None:

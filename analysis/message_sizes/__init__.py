@@ -1,1 +1,0 @@
-"""Analysis of the message-size benchmark: from its records to numbers, verdicts, a table and a figure."""
