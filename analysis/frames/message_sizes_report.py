@@ -29,6 +29,7 @@ from dlscale.analysis.frames.message_sizes import (
     average_bus_bandwidths,
 )
 from dlscale.analysis.frames.render.figures import figure_of, save
+from dlscale.analysis.frames.render.text import rows_of
 from dlscale.analysis.frames.text import digits, number, plural, size_text
 from dlscale.base.files import write_atomically
 from dlscale.base.strings import to_csv
@@ -187,14 +188,13 @@ def failures(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> list
 
 def as_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows with the stable keys of `dlscale collectives --json`; unknown values are None."""
-    empty = rows[list(KEYS)].astype(object)
-    return empty.where(empty.notna() & (empty != ""), None).to_dict("records")
+    return rows_of(rows[list(KEYS)].replace({"failure": {"": None}}))
 
 
 def as_json(rows: pd.DataFrame, checks: pd.DataFrame) -> dict[str, Any]:
     """All rows, and the comparison with IMB-MPI1."""
-    compared = checks[["backend", "setting", "valid", "found"]]
-    return {"schema": 1, "rows": as_rows(rows), "validity": compared.astype(object).to_dict("records")}
+    compared = rows_of(checks[["backend", "setting", "valid", "found"]])
+    return {"schema": 1, "rows": as_rows(rows), "validity": compared}
 
 
 def origin(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> dict[str, str]:
