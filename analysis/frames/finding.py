@@ -145,6 +145,32 @@ def load(names: Sequence[str], package: str) -> list[Finding]:
     return [importlib.import_module(f"{package}.{name}").FINDING for name in names]
 
 
+def checked(study: Study, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings; one that raises an error says that instead, and none takes the others down."""
+    return [_checked(study, finding) for finding in findings]
+
+
+def _checked(study: Study, finding: Finding) -> Finding:
+    try:
+        frame = finding.of(study)
+        finding.table(frame)
+        finding.exported(frame)
+        if len(frame):
+            finding.sentence(frame)
+    except Exception as error:
+        said = " ".join(f"{finding.title} could not be computed: {type(error).__name__}: {error}".split())
+        study.errors.append(said)
+        return Finding(
+            name=finding.name,
+            title=finding.title,
+            compute=lambda _: pd.DataFrame({"text": [said]}),
+            sentence=lambda _: said,
+            on_screen=True,
+            is_answer=True,
+        )
+    return finding
+
+
 def of_trainings(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """The rows of each training, in order; one nameless group of a frame that is not about trainings."""
     if "training" not in frame:

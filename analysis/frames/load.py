@@ -99,6 +99,7 @@ class Study:
         )
         self.launches["samples_per_second"] = self.launches["global_batch"] / self.launches["step_seconds"]
         self.launches["rank_rate"] = self.launches["samples_per_second"] / self.launches["num_ranks"]
+        self.errors: list[str] = []  # of findings that could not be computed or drawn
         self._known: dict[Any, Any] = {}
 
     def once(self, compute: Callable[[Study], Any]) -> Any:

@@ -5,7 +5,8 @@ Colours are those of Okabe and Ito (2008), with an olive of Tol's in the place o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
@@ -57,9 +58,17 @@ STYLE: dict[Any, Any] = {
 
 
 def use() -> None:
-    """Draw without a display, in this style."""
+    """Draw without a display, in this style, from now on."""
     mpl.use("agg")
     mpl.rcParams.update(STYLE)
+
+
+@contextmanager
+def used(more: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Draw without a display, in this style, with more settings of matplotlib's."""
+    mpl.use("agg")
+    with mpl.rc_context({**STYLE, **(more or {})}):
+        yield
 
 
 def curves(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:

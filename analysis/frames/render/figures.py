@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from io import StringIO
+import textwrap
+from collections.abc import Collection, Iterable, Iterator
+from io import BytesIO, StringIO
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -14,23 +15,53 @@ from matplotlib.figure import Figure
 from dlscale.analysis.frames import theme
 from dlscale.analysis.frames.finding import Drawing, Finding, of_trainings
 from dlscale.analysis.frames.load import Study
-from dlscale.base.files import write_atomically
+from dlscale.analysis.frames.render.text import as_csv
+from dlscale.analysis.frames.text import escape_latex
+from dlscale.base.files import all_or_nothing, write_atomically
 
 FORMATS = ("png", "pdf", "svg")
 MOST_PANELS = 8
 NO_DATE: dict[str, dict[str, None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+PAPER_INCHES = 3.3  # a column of most journals
+PAPER = {"font.size": 8, "axes.labelsize": 8, "legend.fontsize": 7, "lines.markersize": 3.5}
 
 
-def drawn(study: Study, finding: Finding) -> Iterator[tuple[str, Drawing, pd.DataFrame, Figure]]:
-    """The name, the drawing, the rows and the figure of each training that a finding can draw."""
-    frame = finding.of(study)
-    for drawing in finding.drawings if len(frame) else ():
-        for training, rows in of_trainings(drawing.rows(frame)):
-            if len(rows):
-                stem = "-".join(filter(None, (file_name(training), drawing.name)))
-                figure = figure_of(drawing, rows, title=training)
-                yield stem, drawing, rows, figure
-                plt.close(figure)
+def drawn(
+    study: Study,
+    findings: Iterable[Finding],
+    *,
+    only: Collection[str] = (),
+    backends: Collection[str] = (),
+    width: float | None = None,
+) -> Iterator[tuple[str, Drawing, Finding, pd.DataFrame, Figure]]:
+    """The file name, the drawing, its finding, the rows and the figure of each training that a finding can draw.
+
+    `only` are names of drawings, `backends` those that are drawn; by default all. With `width`, in inches, a figure is
+    for a printed page: that wide, and without a title.
+    """
+    for finding in findings:
+        frame = finding.of(study)
+        if backends and "backend" in frame:
+            frame = frame[frame["backend"].isin([*backends])]
+        for drawing in finding.drawings if len(frame) else ():
+            if only and drawing.name not in only:
+                continue
+            for training, rows in of_trainings(drawing.rows(frame)):
+                if len(rows):
+                    stem = "-".join(filter(None, (file_name(training), drawing.name)))
+                    try:
+                        figure = figure_of(drawing, rows, title=training, width=width)
+                    except Exception as error:
+                        study.errors.append(could_not_draw(drawing, error))
+                        continue
+                    yield stem, drawing, finding, rows, figure
+                    plt.close(figure)
+
+
+def could_not_draw(drawing: Drawing, error: Exception) -> str:
+    """A sentence on a figure that raised an error."""
+    plt.close("all")
+    return " ".join(f"Figure {drawing.name} could not be drawn: {type(error).__name__}: {error}".split())
 
 
 def file_name(text: str) -> str:
@@ -38,13 +69,17 @@ def file_name(text: str) -> str:
     return re.sub(r"[^\w.]+", "-", text).strip("-")
 
 
-def figure_of(drawing: Drawing, rows: pd.DataFrame, *, title: str = "") -> Figure:
-    """The figure of these rows, a panel for each value of `drawing.panels`."""
+def figure_of(drawing: Drawing, rows: pd.DataFrame, *, title: str = "", width: float | None = None) -> Figure:
+    """The figure of these rows, a panel for each value of `drawing.panels`; `width` inches wide if it is printed."""
     panels = list(rows.groupby(drawing.panels, sort=False)) if drawing.panels else [("", rows)]
     panels = panels[:MOST_PANELS]
-    num_columns = min(len(panels), 4)
+    num_columns = min(len(panels), 1 if width and width < drawing.size[0] else 3)
     num_lines = -(-len(panels) // num_columns)
-    width, height = drawing.size[0] * num_columns, drawing.size[1] * num_lines
+    height = drawing.size[1] * num_lines
+    if width:
+        title, height = "", height * min(1.0, width / (drawing.size[0] * num_columns))
+    else:
+        width = drawing.size[0] * num_columns
     figure, axes = plt.subplots(
         num_lines, num_columns, figsize=(width, height), squeeze=False, sharex=True, sharey=True
     )
@@ -63,28 +98,62 @@ def figure_of(drawing: Drawing, rows: pd.DataFrame, *, title: str = "") -> Figur
     return figure
 
 
-def write(study: Study, findings: Iterable[Finding], folder: Path) -> list[Path]:
-    """Write all figures, each with the origin of its data; returns the paths of the pictures."""
-    theme.use()
-    folder.mkdir(parents=True, exist_ok=True)
-    paths: list[Path] = []
-    for finding in findings:
-        for stem, _, rows, figure in drawn(study, finding):
-            paths += save(figure, folder / stem, origin=study.origin)
-            table = finding.exported(rows)
-            write_atomically(folder / f"{stem}.csv", table.to_csv(index=False).encode())
-    return paths
+def write(
+    study: Study,
+    findings: Iterable[Finding],
+    folder: Path,
+    *,
+    only: Collection[str] = (),
+    backends: Collection[str] = (),
+    width: float | None = None,
+    warning: str = "",
+) -> list[Path]:
+    """Write figures as PNG, PDF and SVG, each with the CSV of its rows; returns the paths of the PNG files.
 
-
-def save(figure: Figure, stem: Path, *, origin: str) -> list[Path]:
-    """Write a figure as PNG, PDF and SVG, with the origin of its numbers below it; returns the paths."""
-    figure.text(0.005, 0.005, origin, fontsize=4, color="grey", va="bottom")
+    A printed one (`width`) has a LaTeX file with its caption, which begins with `warning`. Where one file cannot be
+    written, UsageError is raised and those of an earlier call stay, all of them.
+    """
     paths = []
-    for ending in FORMATS:
-        path = stem.with_name(f"{stem.name}.{ending}")
-        figure.savefig(path, metadata=NO_DATE[ending], dpi=200)
-        paths.append(path)
+    with theme.used(PAPER if width else {}), all_or_nothing(folder) as place:
+        for stem, drawing, finding, rows, figure in drawn(
+            study, findings, only=only, backends=backends, width=width
+        ):
+            if not width:
+                figure.text(0.005, 0.005, study.origin, fontsize=3, color="grey", va="bottom")
+            save(figure, place / stem, origin=study.origin)
+            write_atomically(place / f"{stem}.csv", as_csv(finding.exported(rows)), mode=0o644)
+            if width:
+                training = str(rows["training"].iloc[0]) if "training" in rows else finding.title
+                caption = " ".join(filter(None, (warning, f"{training}.", drawing.about)))
+                text = latex(caption, name=stem, width=width, origin=f"{study.origin}; {study.commands}")
+                write_atomically(place / f"{stem}.tex", text, mode=0o644)
+            paths.append(folder / f"{stem}.png")
     return paths
+
+
+def latex(caption: str, *, name: str, width: float, origin: str) -> str:
+    """A LaTeX figure that shows `name`.pdf with a caption; the origin of its numbers is a comment."""
+    return "\n".join(
+        [
+            *(f"% {line}" for line in textwrap.wrap(origin, 118)),
+            r"\begin{figure}",
+            r"  \centering",
+            rf"  \includegraphics[width={width:.4g}in]{{{name}.pdf}}",
+            rf"  \caption{{{escape_latex(caption)}}}",
+            rf"  \label{{fig:{name}}}",
+            r"\end{figure}",
+            "",
+        ]
+    )
+
+
+def save(figure: Figure, stem: Path, *, origin: str) -> None:
+    """Write a figure as PNG, PDF and SVG, which have the origin of their numbers inside; equal ones are equal bytes."""
+    for ending in FORMATS:
+        content = BytesIO()
+        where = {"Description": origin} if ending != "pdf" else {"Subject": origin}
+        figure.savefig(content, format=ending, metadata={**NO_DATE[ending], **where}, dpi=200)
+        write_atomically(stem.with_name(f"{stem.name}.{ending}"), content.getvalue(), mode=0o644)
 
 
 def svg(figure: Figure) -> str:

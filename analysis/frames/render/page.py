@@ -20,7 +20,7 @@ from markupsafe import Markup
 from dlscale.analysis.frames import theme
 from dlscale.analysis.frames.finding import Drawing, Finding
 from dlscale.analysis.frames.load import Study
-from dlscale.analysis.frames.render.figures import figure_of, svg
+from dlscale.analysis.frames.render.figures import could_not_draw, figure_of, svg
 from dlscale.analysis.frames.render.screen import is_numeric
 from dlscale.analysis.frames.render.text import as_csv
 from dlscale.base.files import write_atomically
@@ -94,13 +94,13 @@ def _digest(content: str) -> str:
 
 def sections_of(study: Study, findings: Iterable[Finding]) -> Iterator[Section]:
     """A section per finding that has something to say. The first figures are drawn, as many as a page has."""
-    theme.use()
     left = MOST_FIGURES
     for finding in findings:
         frame = finding.of(study)
         if not len(frame):
             continue
-        figures = [one for drawing in finding.drawings if (one := _figure(drawing, frame))][:left]
+        with theme.used():
+            figures = [one for drawing in finding.drawings[:left] if (one := _figure(study, drawing, frame))]
         left -= len(figures)
         sentences, table = finding.sentence(frame).splitlines(), finding.table(frame.head(MOST_ROWS))
         if sentences or figures or table.size:
@@ -116,15 +116,19 @@ def sections_of(study: Study, findings: Iterable[Finding]) -> Iterator[Section]:
             )
 
 
-def _figure(drawing: Drawing, frame: pd.DataFrame) -> tuple[str, str] | None:
+def _figure(study: Study, drawing: Drawing, frame: pd.DataFrame) -> tuple[str, str] | None:
     """The SVG of a drawing, with a panel per training where there are several; None without a row."""
     rows = drawing.rows(frame)
     if not len(rows):
         return None
     if not drawing.panels and "training" in rows and rows["training"].nunique() > 1:
         drawing = replace(drawing, panels="training")
-    figure = figure_of(drawing, rows)
-    text = svg(figure)
+    try:
+        figure = figure_of(drawing, rows)
+        text = svg(figure)
+    except Exception as error:
+        study.errors.append(could_not_draw(drawing, error))
+        return None
     plt.close(figure)
     return text, drawing.about
 

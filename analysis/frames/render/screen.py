@@ -2,53 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pandas as pd
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dlscale.analysis.frames.finding import Finding, of_trainings
+from dlscale.analysis.frames.finding import Finding, of_trainings, on_most_ranks
 from dlscale.analysis.frames.load import Study
 
-MOST_COLUMNS = 80  # of one screen
+MOST_CHARACTERS = 32  # of a text inside a table
+MOST_ROWS = 16  # of all tables on one screen; of more those on fewer ranks are left out
+LEGEND = "[ ]: 95 % intervals over launches. n: successful / planned launches. Columns: docs/columns.md."
 
 
 def show(study: Study, findings: Iterable[Finding], *, console: Console, full: bool = False) -> None:
-    """Print the cautions, the answer and the trainings; with `full` the sentences and tables of all findings."""
+    """Print what belongs on one screen; with `full` the sentences and tables of all findings."""
     for finding in findings:
-        if not (full or finding.on_screen):
-            continue
-        console.print(Group(*_shown(study, finding, full=full)))
+        if full or finding.on_screen:
+            for part in _shown(study, finding, full=full):
+                console.print(part, highlight=False)
+    rest = "" if full else " All tables: dlscale report --full."
+    console.print(Text(f"{LEGEND}{rest}", style="dim"))
 
 
-def _shown(study: Study, finding: Finding, *, full: bool) -> Iterable[RenderableType]:
+def _shown(study: Study, finding: Finding, *, full: bool) -> Iterator[RenderableType]:
     frame = finding.of(study)
     if not len(frame):
         return
     if full:
-        yield Text(finding.title, style="bold")
+        yield Text(finding.title, style="bold underline")
     if sentence := finding.sentence(frame):
         yield Text(sentence)
+    if not full and "control" in frame:
+        frame = frame[frame["control"] == "train"]
+        frame = on_most_ranks(frame) if len(frame) > MOST_ROWS else frame
     for training, rows in of_trainings(frame):
-        if not full and "control" in rows:
-            rows = rows[rows["control"] == "train"]
         table = finding.table(rows, brief=not full)
         if table.size:
             yield Text(table.attrs["caption"] or training, style="bold")
             yield grid(table)
 
 
-def grid(table: pd.DataFrame) -> Table:
-    """A table of texts, numbers to the right."""
-    shown = Table(box=None, header_style="dim", pad_edge=False)
+def grid(table: pd.DataFrame) -> RenderableType:
+    """A table of texts, numbers to the right; long texts are numbered, and stand once each below it."""
+    shown, notes = Table(box=None, header_style="dim", pad_edge=False), dict[str, int]()
+    texts = table.copy()
     for heading in table:
         numeric = is_numeric(table[heading])
-        shown.add_column(Text(str(heading)), justify="right" if numeric else "left", no_wrap=numeric)
-    for row in table.itertuples(index=False):
+        if not numeric and table[heading].str.len().max() > MOST_CHARACTERS:
+            parts = table[heading].str.split("; ")
+            for own in parts:
+                for part in filter(None, own):
+                    notes.setdefault(part, len(notes) + 1)
+            texts[heading] = [", ".join(str(notes[part]) for part in own if part) for own in parts]
+        label, _, unit = str(heading).partition(" [")
+        title = Text(f"{label}\n[{unit}" if unit else label)
+        shown.add_column(title, justify="right" if numeric else "left", overflow="fold", vertical="bottom")
+    for row in texts.itertuples(index=False):
         shown.add_row(*(Text(cell) for cell in row))
-    return shown
+    return Group(shown, *(Text(f"{place}: {note}", style="dim") for note, place in notes.items()))
 
 
 def is_numeric(texts: pd.Series) -> bool:
