@@ -5,7 +5,7 @@ Colours are those of Okabe and Ito (2008), with an olive of Tol's in the place o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,7 +64,7 @@ def use() -> None:
 
 
 @contextmanager
-def used(more: Mapping[str, Any] | None = None) -> Iterator[None]:
+def used(more: dict[Any, Any] | None = None) -> Iterator[None]:
     """Draw without a display, in this style, with more settings of matplotlib's."""
     mpl.use("agg")
     with mpl.rc_context({**STYLE, **(more or {})}):

@@ -262,7 +262,7 @@ FINDING = Finding(
         "node_hours_per_million_samples": Column(
             "node-hours for a million samples",
             label="cost",
-            unit="node-hours/million samples",
+            unit="node-hours/million",
             is_detail=True,
         ),
         "launches": Column("launches that gave a number / planned", label="n"),

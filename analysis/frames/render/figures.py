@@ -147,13 +147,15 @@ def latex(caption: str, *, name: str, width: float, origin: str) -> str:
     )
 
 
-def save(figure: Figure, stem: Path, *, origin: str) -> None:
+def save(figure: Figure, stem: Path, *, origin: str) -> list[Path]:
     """Write a figure as PNG, PDF and SVG, which have the origin of their numbers inside; equal ones are equal bytes."""
-    for ending in FORMATS:
+    paths = [stem.with_name(f"{stem.name}.{ending}") for ending in FORMATS]
+    for path, ending in zip(paths, FORMATS, strict=True):
         content = BytesIO()
         where = {"Description": origin} if ending != "pdf" else {"Subject": origin}
         figure.savefig(content, format=ending, metadata={**NO_DATE[ending], **where}, dpi=200)
-        write_atomically(stem.with_name(f"{stem.name}.{ending}"), content.getvalue(), mode=0o644)
+        write_atomically(path, content.getvalue(), mode=0o644)
+    return paths
 
 
 def svg(figure: Figure) -> str:
