@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dlscale.benchmarks.records.record import Record
-from dlscale.benchmarks.records.windows import windows_json
 
 _MAX_COMMANDS = 3  # every launch has its own
 _MAX_CHARACTERS = 2000  # per command: one that lists many hosts must not fill a file
@@ -60,7 +61,9 @@ def provenance(records: Iterable[Record]) -> Provenance:
     )
     digest = hashlib.sha256()
     for record in ordered:
-        digest.update(_json(record) + b"\n")
+        digest.update(record.model_dump_json(exclude={"windows"}).encode())
+        for name, column in record.windows:
+            digest.update(name.encode() + np.array(() if column is None else column).tobytes())
     return Provenance(
         studies=tuple(sorted({record.study for record in ordered})),
         systems=tuple(sorted({record.system for record in ordered})),
@@ -68,12 +71,6 @@ def provenance(records: Iterable[Record]) -> Provenance:
         commands=tuple(sorted({record.command for record in ordered})),
         data_hash=digest.hexdigest(),
     )
-
-
-def _json(record: Record) -> bytes:
-    """The record as its file has it, without what records got later and this one does not have."""
-    rest = record.model_copy(update={"windows": []}).model_dump_json().encode()
-    return rest.replace(b',"windows":[]', b',"windows":' + windows_json(record.windows), 1)
 
 
 def printable(text: str) -> str:

@@ -6,10 +6,9 @@ counts, and the values of launches, are in `measured`. Records of predictions ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import islice
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from dlscale.benchmarks.records.cell import WITHOUT_SAMPLES, Cell, Setting
 from dlscale.benchmarks.records.prediction import PredictionRecord
 from dlscale.benchmarks.records.record import Phases, Record
 from dlscale.benchmarks.records.required_gates import missing_gates
-from dlscale.benchmarks.records.windows import Window, WindowArrays, Windows
+from dlscale.benchmarks.records.windows import Windows
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.backend import BUCKET_SIZES, GATHER_SIZES
 from dlscale.collectives.capabilities import TABLE
@@ -67,12 +66,6 @@ Seconds = NDArray[np.float64]
 APART = frozenset({"canary", *WITHOUT_SAMPLES, "profile"})
 
 
-def steady_windows(record: Record) -> list[Window]:
-    """The windows that count (`Record.counted`), as objects, which are slow to make."""
-    steady = [window for window in record.windows if window.phase == "steady"]
-    return steady or (list(record.windows) if record.solution else [])
-
-
 def world_step_seconds(record: Record) -> Seconds:
     """Seconds per step of each steady window, [W]: the slowest rank's time over the number of steps.
 
@@ -83,7 +76,7 @@ def world_step_seconds(record: Record) -> Seconds:
     return windows.world / equal_steps(windows, record.case.cell)
 
 
-def equal_steps(windows: WindowArrays, cell: Cell) -> Seconds:
+def equal_steps(windows: Windows, cell: Cell) -> Seconds:
     """Steps of each window, in steps with the cell's global batch, [W]."""
     steps = windows.num_steps
     if windows.num_applied is not None:
@@ -116,24 +109,18 @@ def _spreads(record: Record) -> tuple[Seconds | None, Seconds | None]:
 
     The k-th steps of all ranks are compared with each other. None unless all windows have timestamps.
     """
-    if isinstance(record.windows, Windows):  # usual ones have none
+    windows = record.counted
+    stamps = windows.step_seconds  # [steps, P]
+    if stamps is None or len(stamps) < windows.num_steps.sum():
         return None, None
-    windows = steady_windows(record)
-    stamps = [window.step_seconds for window in windows if window.step_seconds is not None]
-    if len(stamps) < len(windows):
-        return None, None
-    each = [np.array(stamp) for stamp in stamps]
-    if len({matrix.shape for matrix in each}) == 1:
-        matrix = np.array(each)  # [W][P][K]
-        return (matrix.max(axis=1) - matrix.mean(axis=1)).mean(axis=1), matrix.sum(axis=(1, 2))
-    spreads = [np.mean(matrix.max(axis=0) - matrix.mean(axis=0)) for matrix in each]
-    return np.array(spreads), np.array([matrix.sum() for matrix in each])
+    first = np.concatenate([[0], windows.num_steps.cumsum()[:-1]]).astype(int)
+    spreads = np.add.reduceat(stamps.max(axis=1) - stamps.mean(axis=1), first) / windows.num_steps
+    return spreads, np.add.reduceat(stamps.sum(axis=1), first)
 
 
 def has_rank_steps(record: Record) -> bool:
     """Whether its ranks took steps of their own, as in asynchronous training."""
-    usual = isinstance(record.windows, Windows)  # those that have none
-    return not usual and any(window.rank_steps for window in record.windows)
+    return record.windows.rank_steps is not None
 
 
 def slowest_in_phase(phases: Phases, name: str) -> float | None:
@@ -143,7 +130,7 @@ def slowest_in_phase(phases: Phases, name: str) -> float | None:
     return max(known) if known and len(known) == len(seconds) else None
 
 
-def num_samples(windows: WindowArrays, cell: Cell) -> Seconds:
+def num_samples(windows: Windows, cell: Cell) -> Seconds:
     """Samples of each window over all ranks, [W]: those applied if ranks do not step together.
 
     0 for communication only.
@@ -194,31 +181,17 @@ def why_unusable(record: Record) -> str | None:
         return " ".join(f"{record.failure.kind}{where}: {record.failure.message}".split())
     if missing := missing_gates(record):
         return f"gates that it must have are missing: {', '.join(missing)}"
-    num_ranks, windows = record.case.cell.num_ranks, record.counted
-    if len(windows) and windows.seconds.shape[1] == num_ranks and _are_possible(windows):
-        return None
-    return _what_is_wrong(steady_windows(record), num_ranks)
+    return _what_is_wrong(record.counted)
 
 
-def _are_possible(windows: WindowArrays) -> bool:
-    # NaN is above and below nothing.
-    times = (
-        (windows.seconds > 0).all() and (windows.seconds < inf).all() and (windows.start_seconds < inf).all()
-    )
-    return bool(times) and (windows.num_applied is None or not (windows.num_applied == 0).any())
-
-
-def _what_is_wrong(windows: Sequence[Window], num_ranks: int) -> str | None:
+def _what_is_wrong(windows: Windows) -> str | None:
     if not windows:
         return "no window after the warm-up"
-    for window in windows:
-        if not len(window.seconds) == len(window.start_seconds) == num_ranks:
-            return f"a window has the times of {len(window.seconds)} of {num_ranks} ranks"
-        # NaN passes through a sum, but not through a comparison.
-        if not (min(window.seconds) > 0 and sum(window.seconds) < inf):
-            return f"a window has the impossible times {window.seconds} seconds"
-        if window.num_applied == 0:
-            return "a window in which no gradient was applied"
+    impossible = np.flatnonzero(windows.seconds.min(axis=1) <= 0)
+    if len(impossible):
+        return f"a window has the impossible times {windows.seconds[impossible[0]].tolist()} seconds"
+    if windows.num_applied is not None and (windows.num_applied == 0).any():
+        return "a window in which no gradient was applied"
     return None
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from dlscale.benchmarks.records.nodes import NodeFacts
 from dlscale.benchmarks.records.profile import GradientReady, Quantiles, StepProfile
 from dlscale.benchmarks.records.record import Configuration, Failure, Fingerprint, Phases, RankFacts, Record
 from dlscale.benchmarks.records.target import Evaluation, Solution
-from dlscale.benchmarks.records.windows import Window
+from dlscale.benchmarks.records.windows import Windows
+from tests.golden.upgrade import as_columns
 
 CONFIGURATION = Configuration(
     study_digest="1a2b3c4d",
@@ -27,6 +28,52 @@ NODE = NodeFacts(
     container=None, switch_path=None, results_filesystem="ext4", data_filesystem=None, load_before=0.4, load_after=None,
 )  # fmt: skip
 BEGAN = datetime(2026, 11, 22, 2, 10, tzinfo=UTC)
+
+
+class Window(NamedTuple):
+    """One of a record's windows, to make some by hand."""
+
+    phase: str
+    num_steps: int
+    start_seconds: Sequence[float]
+    seconds: Sequence[float]
+    num_applied: int | None = None
+    rank_steps: Sequence[int] | None = None
+    step_seconds: Sequence[Sequence[float]] | None = None  # [P][num_steps]
+    bucket_seconds: Sequence[Sequence[float]] | None = None  # [P][buckets]
+    foreign_cpu: float | None = None
+    num_samples: int | None = None
+
+
+def windows_of(rows: Sequence[Window], num_ranks: int = 1) -> Windows:
+    """The columns of windows; without any, those of that many ranks."""
+    num_ranks = len(rows[0].seconds) if rows else num_ranks
+    return Windows.model_validate(as_columns([row._asdict() for row in rows], num_ranks))
+
+
+def rows_of(windows: Windows) -> list[Window]:
+    """The windows one by one."""
+    rows, ends = [], windows.num_steps[windows.num_warm_up :].cumsum().astype(int)
+    for place, (steady, num_steps) in enumerate(zip(windows.steady, windows.num_steps, strict=True)):
+        stamps, buckets, number = None, None, place - windows.num_warm_up
+        if steady and windows.step_seconds is not None:
+            stamps = windows.step_seconds[ends[number] - int(num_steps) : ends[number]].T.tolist()
+        if steady and windows.bucket_seconds is not None:
+            buckets = windows.bucket_seconds[number].tolist()
+        applied, own = windows.num_applied, windows.rank_steps
+        rows.append(
+            Window(
+                phase="steady" if steady else "warmup",
+                num_steps=int(num_steps),
+                start_seconds=windows.start_seconds[place].tolist(),
+                seconds=windows.seconds[place].tolist(),
+                step_seconds=stamps,
+                bucket_seconds=buckets,
+                num_applied=None if applied is None or np.isnan(applied[place]) else int(applied[place]),
+                rank_steps=None if own is None else own[place].astype(int).tolist(),
+            )
+        )
+    return rows
 
 
 def make_record(
@@ -135,7 +182,7 @@ def make_record(
             first_step=per_rank,
         ),
         steady=steady,
-        windows=[] if failure else [warmup, *steady_windows],
+        windows=windows_of([] if failure else [warmup, *steady_windows], num_ranks),
         final_loss=[0.5] * num_ranks,
         skipped_samples=[*skipped, *[0] * (num_ranks - len(skipped))],
         gates=[],
@@ -151,17 +198,17 @@ def in_detail(record: Record, *, host: str = "n", minute: float = 0.0) -> Record
     cell, spread = record.case.cell, 0.004
     noise = np.random.default_rng(97 * record.case.block + cell.num_ranks)
     windows = []
-    for window in record.windows:
+    for window in rows_of(record.windows):
         slowest = max(window.seconds) * (1 + spread * noise.standard_normal())
         shorter = np.sort(noise.uniform(0, 0.01, cell.num_ranks)) if cell.backend == "none" else np.zeros(1)
         seconds = np.broadcast_to(slowest * (1 - shorter + shorter[0]), cell.num_ranks)
         steps = 1 + 5 * spread * noise.standard_normal((cell.num_ranks, window.num_steps))
         steps *= (seconds / steps.sum(axis=1))[:, None]
         stamps = steps.tolist() if cell.backend == "none" else None
-        windows.append(window.model_copy(update={"seconds": seconds.tolist(), "step_seconds": stamps}))
+        windows.append(window._replace(seconds=seconds.tolist(), step_seconds=stamps))
     return record.model_copy(
         update={
-            "windows": windows,
+            "windows": windows_of(windows, cell.num_ranks),
             "configuration": CONFIGURATION,
             "backend_settings": {"overlap": cell.backend == "ring"},
             "environment_variables": {"OMP_NUM_THREADS": "1"},

@@ -16,7 +16,7 @@ import numpy as np
 
 from dlscale.analysis.families import Family
 from dlscale.analysis.launches import Block, CellLaunches, good_launches
-from dlscale.analysis.records import Seconds, steady_windows
+from dlscale.analysis.records import Seconds
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.collective_operations import BY_NAME
@@ -122,15 +122,11 @@ def _communication_only(launches: CellLaunches) -> CommunicationOnly | None:
 
 def bucket_seconds(record: Record) -> Seconds | None:
     """Seconds per step of each bucket, [W][P][buckets]; None unless all ranks have valid times of all of them."""
-    windows = steady_windows(record)
-    num_ranks, num_buckets = record.case.cell.num_ranks, len(record.bucket_bytes)
-    for window in windows:
-        if [len(row) for row in window.bucket_seconds or []] != [num_buckets] * num_ranks:
-            return None
-    each = np.array([window.bucket_seconds for window in windows], np.float64)
-    if not np.all((each > 0) & np.isfinite(each)):
+    windows = record.counted
+    each = windows.bucket_seconds
+    if each is None or each.shape[2] != len(record.bucket_bytes) or not (each > 0).all():
         return None
-    per_step: Seconds = each / np.array([window.num_steps for window in windows])[:, None, None]
+    per_step: Seconds = each / windows.num_steps[:, None, None]
     return per_step
 
 

@@ -18,7 +18,7 @@ from dlscale.analysis.declare import Sentence, family_tags
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.launches import CellLaunches, MeasuredCase, good_launches
-from dlscale.analysis.records import attributes, has_rank_steps, steady_windows
+from dlscale.analysis.records import attributes
 from dlscale.analysis.statistics import Interval, block_ratio, median
 from dlscale.analysis.text import interval_columns, plural, share_text, workload_title
 from dlscale.benchmarks.records.record import Record
@@ -70,10 +70,8 @@ def relative_seconds(record: Record) -> NDArray[np.float64]:
     """
     windows = record.counted
     steps = windows.num_steps[:, np.newaxis]  # [W][1]
-    if has_rank_steps(record):
-        steps = np.array(
-            [window.rank_steps or [window.num_steps] for window in steady_windows(record)]
-        )  # [W][P]
+    if windows.rank_steps is not None:
+        steps = windows.rank_steps
     own = windows.seconds / np.maximum(steps, 1)
     relative: NDArray[np.float64] = (own / median(own, keepdims=True)).T
     return relative

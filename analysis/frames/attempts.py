@@ -17,7 +17,7 @@ from dlscale.analysis.frames.text import plural
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.required_gates import missing_gates
-from dlscale.benchmarks.records.windows import WindowArrays, Windows
+from dlscale.benchmarks.records.windows import Windows
 
 MAX_PAUSE_SECONDS = 3600.0  # between two launches of a block; beyond it they are not paired
 PHASES = ("start_up", "import_backend", "connect", "gates", "first_step")
@@ -58,7 +58,7 @@ def attempt_row(number: int, record: Record, cell_id: str) -> dict[str, Any]:
         "is_oversubscribed": record.oversubscribed,
         "skipped": sum(filter(None, record.skipped_samples)),
         "foreign_cpu": record.foreign_cpu,
-        "window_seconds": float(np.nansum(record.columns.world)),
+        "window_seconds": float(record.windows.world.sum()),
         "num_windows": 0 if why else len(windows),
         **{f"{phase}_seconds": _slowest(getattr(record.phases, phase)) for phase in PHASES},
     }
@@ -83,7 +83,7 @@ def step_seconds(record: Record) -> Floats:
     return steps
 
 
-def equal_steps(windows: WindowArrays, cell: Cell) -> Floats:
+def equal_steps(windows: Windows, cell: Cell) -> Floats:
     """Steps of each window, [W], in steps with the cell's global batch.
 
     If ranks do not step together, a step is as many applied local batches as there are ranks.
@@ -104,15 +104,13 @@ def _spreads(record: Record) -> tuple[Floats | None, Floats | None]:
     Window totals give the length of steps, and stamps only the difference between ranks. The k-th steps of all ranks
     are compared with each other.
     """
-    if isinstance(record.windows, Windows):  # usual ones have none
+    windows = record.counted
+    stamps = windows.step_seconds  # [steps, P]
+    if stamps is None or len(stamps) < windows.num_steps.sum():
         return None, None
-    steady = [window for window in record.windows if window.phase == "steady"]
-    windows = steady or (list(record.windows) if record.solution else [])
-    stamps = [np.array(window.step_seconds) for window in windows if window.step_seconds is not None]
-    if len(stamps) < len(windows):
-        return None, None
-    spreads = [(stamp.max(axis=0) - stamp.mean(axis=0)).mean() for stamp in stamps]
-    return np.array(spreads), np.array([stamp.sum() for stamp in stamps])
+    first = np.concatenate([[0], windows.num_steps.cumsum()[:-1]]).astype(int)
+    spreads = np.add.reduceat(stamps.max(axis=1) - stamps.mean(axis=1), first) / windows.num_steps
+    return spreads, np.add.reduceat(stamps.sum(axis=1), first)
 
 
 def start_skew(record: Record) -> float:
@@ -145,27 +143,18 @@ def _exchange_mode(record: Record) -> str:
 
 
 def _why_unusable(record: Record) -> str:
-    """Why this attempt gives no number, in one line; empty if it gives one.
-
-    Every window needs the times of all ranks: the missing rank may be the slowest.
-    """
+    """Why this attempt gives no number, in one line; empty if it gives one."""
     if record.failure is not None:
         where = "" if record.failure.rank is None else f" on rank {record.failure.rank}"
         return " ".join(f"{record.failure.kind}{where}: {record.failure.message}".split())
     if missing := missing_gates(record):
         return f"gates that it must have are missing: {', '.join(missing)}"
-    windows, num_ranks = record.counted, record.case.cell.num_ranks
-    if not len(windows):
+    windows = record.counted
+    if not windows:
         return "no window after the warm-up"
-    if windows.seconds.shape[1] != num_ranks:
-        return f"a window has the times of {windows.seconds.shape[1]} of {num_ranks} ranks"
-    times = windows.seconds
-    if not ((times > 0) & np.isfinite(times)).all():  # NaN is above nothing
-        bad = times[~((times > 0) & np.isfinite(times)).all(axis=1)][0]
-        lacking = int(np.isnan(bad).sum())
-        if lacking:
-            return f"a window has the times of {num_ranks - lacking} of {num_ranks} ranks"
-        return f"a window has the impossible times {bad.tolist()} seconds"
+    impossible = np.flatnonzero(windows.seconds.min(axis=1) <= 0)
+    if len(impossible):
+        return f"a window has the impossible times {windows.seconds[impossible[0]].tolist()} seconds"
     if windows.num_applied is not None and (windows.num_applied == 0).any():
         return "a window in which no gradient was applied"
     return ""

@@ -29,7 +29,6 @@ from dlscale.benchmarks.records.cell import Case, Cell
 from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.prediction import PredictionRecord
 from dlscale.benchmarks.records.record import Base, Record
-from dlscale.benchmarks.records.windows import windows_json
 from dlscale.benchmarks.systems.system import System
 
 MAX_COMMANDS, MAX_CHARACTERS = 3, 2000  # of the commands in a line of provenance
@@ -217,10 +216,9 @@ class Study:
         """SHA-256 over all records of trainings and controls, in whatever order they were read."""
         digest = hashlib.sha256()
         for record in sorted(self._stated, key=lambda one: (one.system, one.study, one.case.id, one.attempt)):
-            rest = record.model_copy(update={"windows": []}).model_dump_json().encode()
-            digest.update(
-                rest.replace(b',"windows":[]', b',"windows":' + windows_json(record.windows), 1) + b"\n"
-            )
+            digest.update(record.model_dump_json(exclude={"windows"}).encode())
+            for name, column in record.windows:
+                digest.update(name.encode() + np.array(() if column is None else column).tobytes())
         return digest.hexdigest()
 
     @property

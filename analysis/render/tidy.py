@@ -60,8 +60,8 @@ def _ended(record: Record) -> bool:
 
 TABLES = {
     "launches": Table(tidy_rows.launch, lambda _: True),
-    "windows": Table(tidy_rows.windows, lambda record: record.windows, ("window",), long=True),
-    "ranks": Table(tidy_rows.ranks, lambda record: record.windows, ("window", "rank"), long=True),
+    "windows": Table(tidy_rows.windows, lambda record: len(record.windows), ("window",), long=True),
+    "ranks": Table(tidy_rows.ranks, lambda record: len(record.windows), ("window", "rank"), long=True),
     "trainings": Table(tidy_rows.training, _ended),
     "evaluations": Table(tidy_rows.evaluations, _ended, ("evaluation",), long=True),
     "metrics": Table(tidy_rows.metrics, _ended, ("evaluation", "metric"), long=True),

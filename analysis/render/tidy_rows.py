@@ -20,7 +20,6 @@ from dlscale.analysis.records import (
     attributes,
     equal_steps,
     exchange_mode,
-    has_rank_steps,
     num_samples,
     options_text,
     slowest_in_phase,
@@ -121,9 +120,8 @@ def ranks(record: Record) -> Columns:
     """A row per window and rank."""
     windows, num_ranks = record.columns, record.case.cell.num_ranks
     steps = np.repeat(windows.num_steps[:, np.newaxis], num_ranks, axis=1)
-    if has_rank_steps(record):
-        rows = [window.rank_steps or [window.num_steps] * num_ranks for window in record.windows]
-        steps = np.array([row if len(row) == num_ranks else [np.nan] * num_ranks for row in rows])
+    if windows.rank_steps is not None:
+        steps = windows.rank_steps
     return {
         "window": np.repeat(np.arange(len(windows)), num_ranks),
         "rank": np.tile(np.arange(num_ranks), len(windows)),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import Literal
+from itertools import chain
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -41,8 +41,9 @@ from dlscale.benchmarks.records.spool import (
     RankSpool,
 )
 from dlscale.benchmarks.records.target import Ended, Evaluation, Solution, TrainingLaunch
-from dlscale.benchmarks.records.windows import Window
+from dlscale.benchmarks.records.windows import Windows
 
+T = TypeVar("T")
 START_PHASES: tuple[PhaseName, ...] = ("start_up", "import_backend", "connect", "set_up")
 
 
@@ -185,44 +186,63 @@ def _compare(gate: Gate) -> str:
     return f"{gate.detail}: {value}" + ("" if gate.tolerance is None else f", allowed {gate.tolerance:.3g}")
 
 
-def _windows(spools: Sequence[RankSpool], index: int) -> list[Window]:
+def _windows(spools: Sequence[RankSpool], index: int) -> Windows:
     """The windows that all ranks finished; starts count from the first window's earliest start on the same machine.
 
-    A machine's monotonic clock counts from its boot, so one machine's origin says nothing on another.
+    A machine's monotonic clock counts from its boot, so one machine's origin says nothing on another. In a window of
+    fixed time, each rank took as many steps as it could.
     """
     finished = list(zip(*(spool.of(MeasuredWindow, index) for spool in spools), strict=False))
-    if not finished:
-        return []
     boots = [spool.info.boot_id if spool.info else "" for spool in spools]
     earliest: dict[str, float] = {}
-    for boot, first in zip(boots, finished[0], strict=True):
+    for boot, first in zip(boots, finished[0] if finished else (), strict=False):
         earliest[boot] = min(first.start, earliest.get(boot, first.start))
-    return [_window(windows, [earliest[boot] for boot in boots]) for windows in finished]
-
-
-def _window(windows: Sequence[MeasuredWindow], origins: Sequence[float]) -> Window:
-    """One window on all ranks. In a window of fixed time, each rank took as many steps as it could."""
-    first = windows[0]
-    return Window(
-        phase=first.phase,
-        num_steps=max(window.num_steps for window in windows),
-        num_applied=first.num_applied,
-        rank_steps=None if first.num_applied is None else [window.num_steps for window in windows],
-        start_seconds=[window.start - origin for window, origin in zip(windows, origins, strict=True)],
-        seconds=[window.seconds for window in windows],
-        step_seconds=_matrix([window.step_seconds for window in windows]),
-        bucket_seconds=_matrix([window.bucket_seconds for window in windows]),
-        foreign_cpu=max(
-            (window.foreign_cpu for window in windows if window.foreign_cpu is not None), default=None
-        ),
-        num_samples=first.num_samples,
+    ranks = [[windows[rank] for windows in finished] for rank in range(len(spools))]
+    num_warm_up = sum(windows[0].phase == "warmup" for windows in finished)
+    steady = [own[num_warm_up:] for own in ranks]
+    applied = _known(windows[0].num_applied for windows in finished)
+    return Windows.model_validate(
+        {
+            "num_warm_up": num_warm_up,
+            "num_steps": [max(window.num_steps for window in windows) for windows in finished],
+            "start_seconds": [
+                [window.start - earliest[boot] for window in own]
+                for own, boot in zip(ranks, boots, strict=True)
+            ],
+            "seconds": [[window.seconds for window in own] for own in ranks],
+            "num_applied": applied,
+            "num_samples": _known(windows[0].num_samples for windows in finished),
+            "foreign_cpu": _known(
+                max(
+                    (window.foreign_cpu for window in windows if window.foreign_cpu is not None), default=None
+                )
+                for windows in finished
+            ),
+            "rank_steps": applied and [[window.num_steps for window in own] for own in ranks],
+            "step_seconds": _of_all(
+                [[window.step_seconds for window in own] for own in steady], lambda rows: [*chain(*rows)]
+            ),
+            "bucket_seconds": _of_all(
+                [[window.bucket_seconds for window in own] for own in steady],
+                lambda rows: [list(column) for column in zip(*rows, strict=True)],
+            ),
+        }
     )
 
 
-def _matrix(rows: Sequence[list[float] | None]) -> list[list[float]] | None:
-    """The rows of all ranks; None if they were not measured."""
-    measured = [row for row in rows if row is not None]
-    return measured if len(measured) == len(rows) else None
+def _known(column: Iterable[T]) -> list[T] | None:
+    """The column; None if it has nothing."""
+    values = list(column)
+    return values if any(value is not None for value in values) else None
+
+
+def _of_all(
+    ranks: list[list[list[float] | None]], join: Callable[[list[list[float]]], list[Any]]
+) -> list[list[Any]] | None:
+    """For each rank its windows' lists, joined; None if not all were measured."""
+    if not any(ranks) or any(row is None for own in ranks for row in own):
+        return None
+    return [join([row for row in own if row is not None]) for own in ranks]
 
 
 def _solution(spool: RankSpool, index: int) -> Solution | None:
@@ -238,9 +258,8 @@ def _launches(
     if not windows:
         return saved.launches
     first = resumed.step if resumed else 0
-    after = list(accumulate((window.num_steps for window in windows), initial=first))[1:]
-    kept = after[-1] if ended else max(first, saved.step)
-    lost = [window for window, step in zip(windows, after, strict=True) if step > kept]
+    after = first + windows.num_steps.cumsum()
+    kept = int(after[-1]) if ended else max(first, saved.step)
     evaluations = workers[0].of(Evaluation, index)
     evaluating = [0.0, *(event.evaluating_seconds for event in evaluations if event.step <= kept)][-1]
     before = [] if first == 0 and any(launch.counts for launch in saved.launches) else saved.launches
@@ -251,7 +270,7 @@ def _launches(
         start_seconds=_start_seconds(workers, index),
         restoring_seconds=resumed.seconds if resumed else 0.0,
         saving_seconds=math.fsum(event.seconds for event in workers[0].of(Checkpoint, index)),
-        lost_seconds=math.fsum(max(window.seconds) for window in lost)
+        lost_seconds=math.fsum(windows.world[after > kept])
         + (evaluations[-1].evaluating_seconds - evaluating if evaluations else 0.0),
     )
     return [*before, own]

@@ -8,15 +8,14 @@ requires a new SCHEMA_VERSION. In configuration, batch job and nodes, None means
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import cached_property
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     Field,
     NonNegativeFloat,
     NonNegativeInt,
-    PlainSerializer,
     PositiveFloat,
     PositiveInt,
     model_validator,
@@ -28,7 +27,7 @@ from dlscale.benchmarks.records.cell import Case, Setting
 from dlscale.benchmarks.records.nodes import Allocation, NodeEnergy, NodeFacts
 from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.target import Solution, TrainingLaunch
-from dlscale.benchmarks.records.windows import Start, Window, WindowArrays, arrays_of
+from dlscale.benchmarks.records.windows import Start, Windows
 from dlscale.collectives.capabilities import NAMES
 
 
@@ -41,7 +40,7 @@ class Configuration(Frozen):
     fabric: dict[Text, Setting]  # from the system file, in base units; empty if not given
 
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 
 Base = Literal["1", "node", "smallest"]
@@ -178,7 +177,7 @@ class Fingerprint(Frozen):
 class Record(Frozen):
     """One attempt at one case."""
 
-    schema_version: Literal[6] = 6
+    schema_version: Literal[7] = 7
     study: Name
     system: Name
     evidence: Evidence
@@ -198,7 +197,7 @@ class Record(Frozen):
     environment_variables: dict[Text, Text]  # set variables on the allow-list
     phases: Phases
     steady: bool | None  # whether the warm-up met its steady-state test
-    windows: Annotated[Sequence[Window], PlainSerializer(list, return_type=list[Window])]
+    windows: Windows
     bucket_bytes: list[PositiveInt] = []  # that a step of control `exchange` averages, in order
     gather_seconds: list[NonNegativeFloat] = where_given([])  # [P], per step, of sharded weights
     # Of ranks that share samples, per step: [P] seconds, bytes that a rank gives; [split] their calls (`spool.Halos`).
@@ -231,10 +230,10 @@ class Record(Frozen):
         num_ranks, found = self.case.cell.num_ranks, [rank.rank for rank in self.ranks]
         if len(set(found)) < len(found) or max(found, default=0) >= num_ranks:
             raise ValueError(f"ranks are {found}, of a case of {num_ranks}")
-        lists = {name: getattr(self.phases, name) for name in Phases.model_fields}
-        for name, each in (
-            lists | {"final_loss": self.final_loss, "skipped_samples": self.skipped_samples}
-        ).items():
+        lists: dict[str, Any] = {name: getattr(self.phases, name) for name in Phases.model_fields}
+        lists |= {"final_loss": self.final_loss, "skipped_samples": self.skipped_samples}
+        lists["windows.seconds"] = self.windows.seconds.T
+        for name, each in lists.items():
             if len(each) != num_ranks:
                 raise ValueError(f"{name} is that of {len(each)} ranks, of a case of {num_ranks}")
         return self
@@ -260,19 +259,20 @@ class Record(Frozen):
         """True if the case is done: it ran to its end and every gate passed."""
         return self.failure is None
 
-    @cached_property
-    def columns(self) -> WindowArrays:
-        """All windows as arrays."""
-        return arrays_of(self.windows)
+    @property
+    def columns(self) -> Windows:
+        """All windows."""
+        return self.windows
 
     @cached_property
-    def counted(self) -> WindowArrays:
-        """The windows that count, as arrays: those after the warm-up.
+    def counted(self) -> Windows:
+        """The windows that count: those after the warm-up.
 
         A training with a target may resume one step before its end: then that is all that the launch has.
         """
-        steady = self.columns.steady
-        return self.columns if self.solution and not steady.any() else self.columns.where(steady)
+        windows = self.windows
+        alone = self.solution and windows.num_warm_up == len(windows)
+        return windows if alone else windows.after_warm_up()
 
     @cached_property
     def foreign_cpu(self) -> float | None:

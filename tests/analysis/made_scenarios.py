@@ -13,7 +13,7 @@ from dlscale.analysis.predict.profile import Gradient, Profile
 from dlscale.analysis.predict.scenario import Scenario
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Samples
 from dlscale.benchmarks.records.record import Record
-from dlscale.benchmarks.records.windows import Window
+from tests.made_records import Window, windows_of
 
 STARTED = "2026-11-23T10:00:00+00:00"
 NETWORK = Network(
@@ -69,7 +69,7 @@ def with_exchange(record: Record, sizes: Sequence[int], seconds: Sequence[float]
         seconds=[sum(each)] * count,
         bucket_seconds=[each] * count,
     )
-    return record.model_copy(update={"windows": [window] * 3, "bucket_bytes": list(sizes)})
+    return record.model_copy(update={"windows": windows_of([window] * 3), "bucket_bytes": list(sizes)})
 
 
 def allreduces(

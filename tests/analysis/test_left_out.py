@@ -35,7 +35,7 @@ def run(tmp_path):
     ids=["figures", "compare"],
 )
 def test_a_spoiled_record_is_named_and_the_others_are_shown(run, command, words, shown):
-    done = run(command, *words, spoiled='{"schema_version": 6, "stu')
+    done = run(command, *words, spoiled='{"schema_version": 7, "stu')
     assert done.return_value == FAILED_CASES
     assert shown in done.stdout
     assert "left out: " in done.stderr

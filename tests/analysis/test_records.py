@@ -11,7 +11,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.record import SCHEMA_VERSION, Gate
 from dlscale.benchmarks.records.required_gates import GATES_VERSION, required_gates
-from tests.made_records import make_record
+from tests.made_records import make_record, rows_of, windows_of
 
 
 @pytest.fixture
@@ -195,10 +195,11 @@ def test_a_failed_case_is_kept_with_its_latest_attempt_and_no_value():
     assert latest_good(attempts) == []
 
 
-def test_windows_without_all_ranks_or_of_warm_up_alone_give_no_number():
+def test_impossible_windows_or_of_warm_up_alone_give_no_number():
     record = make_record(num_ranks=2)
-    window = record.windows[-1].model_copy(update={"seconds": [0.8]})
-    assert not measured(record.model_copy(update={"windows": [*record.windows[:-1], window]})).good
+    window = rows_of(record.windows)[-1]._replace(seconds=[0.8, 0.0])
+    windows = windows_of([*rows_of(record.windows)[:-1], window])
+    assert not measured(record.model_copy(update={"windows": windows})).good
     assert not measured(make_record(window_factors=[])).good
 
 
@@ -227,14 +228,16 @@ def test_good_records_that_have_something_are_grouped_by_cell():
 def test_where_ranks_do_not_step_together_only_what_was_applied_counts():
     together = make_record(num_ranks=2)
     windows = [
-        window.model_copy(update={"num_applied": 6, "rank_steps": [10, 10], "num_steps": 10})
-        for window in together.windows
+        window._replace(num_applied=6, rank_steps=[10, 10], num_steps=10)
+        for window in rows_of(together.windows)
     ]
-    apart = together.model_copy(update={"windows": windows})
-    seconds = [max(window.seconds) for window in apart.windows if window.phase == "steady"]
+    apart = together.model_copy(update={"windows": windows_of(windows)})
+    seconds = [max(window.seconds) for window in rows_of(apart.windows) if window.phase == "steady"]
     assert world_step_seconds(apart) == pytest.approx(np.array(seconds) / 3)
-    nothing = [window.model_copy(update={"num_applied": 0}) for window in windows]
-    assert "no gradient was applied" in why_unusable(together.model_copy(update={"windows": nothing}))
+    nothing = [window._replace(num_applied=0) for window in windows]
+    assert "no gradient was applied" in why_unusable(
+        together.model_copy(update={"windows": windows_of(nothing)})
+    )
 
 
 @pytest.mark.parametrize(("version", "is_told"), [(None, True), (GATES_VERSION, False)])

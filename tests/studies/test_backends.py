@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.made_records import rows_of
 from tests.studies.conftest import STUDY
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring", "tensorflow"), pytest.mark.timeout(600)]
@@ -69,7 +70,7 @@ def test_asynchronous_servers_count_what_they_applied(bench, framework):
     audits |= {"audit_movement", "audit_count"}
     # What can be known only where ranks step together is told as not audited.
     assert {gate.name for gate in record.gates if gate.value is not None} == before_and_after | audits
-    steady = [window for window in record.windows if window.phase == "steady"]
+    steady = rows_of(record.counted)
     for window in steady:
         assert window.num_applied == sum(window.rank_steps)
         assert window.num_steps == max(window.rank_steps)

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from dlscale.benchmarks.records.record import Record
+from tests.made_records import rows_of
 from tests.studies.conftest import STUDY
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
@@ -85,9 +86,9 @@ def check_record(record):
         assert len(held) == cell.num_ranks
     if cell.num_ranks == 2 and not record.oversubscribed:
         assert not set(record.ranks[0].affinity) & set(record.ranks[1].affinity)
-    steady = [window for window in record.windows if window.phase == "steady"]
+    steady = rows_of(record.counted)
     assert len(steady) >= 3
-    for window in record.windows:
+    for window in rows_of(record.windows):
         assert len(window.seconds) == len(window.start_seconds) == cell.num_ranks
         assert all(seconds > 0 for seconds in window.seconds)
     if cell.control == "exchange":

@@ -27,8 +27,8 @@ def test_trainings_reach_their_target_and_the_screen_says_when(bench):
         assert [e.step for e in solution.evaluations] == [
             cell.target.evaluate_every * (place + 1) for place in range(len(solution.evaluations))
         ]
-        assert last.samples == sum(window.num_steps for window in record.windows) * cell.global_batch
-        windows = sum(max(window.seconds) for window in record.windows)
+        assert last.samples == record.windows.num_steps.sum() * cell.global_batch
+        windows = record.windows.world.sum()
         assert last.training_seconds == pytest.approx(windows)
     losses = {block: _losses(records, block) for block in (0, 1)}
     assert losses[0] != losses[1], "each block has a seed of its own"

@@ -16,7 +16,7 @@ def saved(bench):
 
 
 def num_steps(record):
-    return sum(window.num_steps for window in record.windows)
+    return record.windows.num_steps.sum()
 
 
 def check_checkpoints(bench, record, *, since):

@@ -6,17 +6,15 @@ from dlscale.analysis.findings import interference
 from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.measured import measure
 from tests.analysis.reading import data_of, page_for, screen_text
-from tests.made_records import make_record
+from tests.made_records import make_record, rows_of, windows_of
 
 
 def disturbed(*shares, **options):
     """A record in whose windows other programs took these shares of the CPU time."""
     record = make_record(window_factors=[1.0] * len(shares), **options)
-    warmup, *steady = record.windows
-    windows = [
-        window.model_copy(update={"foreign_cpu": share}) for window, share in zip(steady, shares, strict=True)
-    ]
-    return record.model_copy(update={"windows": [warmup, *windows]})
+    warmup, *steady = rows_of(record.windows)
+    windows = [window._replace(foreign_cpu=share) for window, share in zip(steady, shares, strict=True)]
+    return record.model_copy(update={"windows": windows_of([warmup, *windows])})
 
 
 def study(*busy_blocks, share=0.4):

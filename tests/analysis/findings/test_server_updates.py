@@ -8,9 +8,8 @@ from dlscale.analysis.measured import measure
 from dlscale.analysis.records import num_samples
 from dlscale.analysis.render.data import study_json
 from dlscale.benchmarks.records.record import LateGradients, Record
-from dlscale.benchmarks.records.windows import arrays_of
 from tests.analysis.reading import screen_text
-from tests.made_records import make_record
+from tests.made_records import make_record, rows_of, windows_of
 
 
 def stale(histogram, **options):
@@ -63,9 +62,9 @@ def test_screen_table_and_json_have_both():
 
 def test_samples_that_were_thrown_away_do_not_count():
     record = make_record()
-    *windows, last = record.windows
-    windows += [last.model_copy(update={"num_samples": 7})]
+    *windows, last = rows_of(record.windows)
+    windows += [last._replace(num_samples=7)]
     every, short = (
-        num_samples(arrays_of(each), record.case.cell).sum() for each in (record.windows, windows)
+        num_samples(each, record.case.cell).sum() for each in (record.windows, windows_of(windows))
     )
     assert every - short == last.num_steps * record.case.cell.global_batch - 7

@@ -18,7 +18,7 @@ from dlscale.benchmarks.records.target import Target, TrainingLaunch
 from dlscale.models.optimizers import optimizer_rule
 from dlscale.models.own import OwnModel
 from tests.analysis.reading import data_of, page_for
-from tests.made_records import TARGET, make_record, solved
+from tests.made_records import TARGET, make_record, rows_of, solved, windows_of
 
 LAUNCH = 2.1  # start 1, import 0.1 and connect 1, as the made-up records have them
 SET_UP, EVALUATING = 0.4, 0.5
@@ -258,7 +258,7 @@ def test_a_training_of_several_launches_counts_what_led_to_its_end():
 
 def test_one_that_resumed_a_step_before_its_end_gives_numbers():
     record = training(steps=100, step_seconds=0.1)
-    only = record.model_copy(update={"windows": record.windows[:1]})
+    only = record.model_copy(update={"windows": windows_of(rows_of(record.windows)[:1])})
     assert rows([only])["none"].num_reached == 1
 
 

@@ -8,7 +8,7 @@ from dlscale.analysis.measured import measure
 from dlscale.analysis.metrics import BASE_CASE
 from dlscale.analysis.proposal.sizes import curves, node_hours_request, power, verdict
 from dlscale.analysis.statistics import Interval, median_interval
-from tests.made_records import make_record
+from tests.made_records import make_record, rows_of
 
 from .conftest import curve_of, kept
 
@@ -103,7 +103,7 @@ def test_without_none_the_backend_s_own_1_rank_is_the_base():
     assert found.base_rate == found.sizes[0].row.throughput
     records = kept(SHARES)
     alone = [one for one in records if (one.case.cell.backend, one.case.cell.num_ranks) == ("none", 1)]
-    seconds = [max(one.windows[-1].seconds) / one.windows[-1].num_steps for one in alone]
+    seconds = [max(rows_of(one.windows)[-1].seconds) / rows_of(one.windows)[-1].num_steps for one in alone]
     assert curve_of(records).base_rate.center == pytest.approx(8 / median_interval(seconds).center)
 
 

@@ -91,7 +91,7 @@ def test_studies_that_are_unsound_are_named_and_left_out(folder, study, verify):
     study(
         {"ring": (1.0, 0.95, 0.5)},
         name="old-1",
-        change=lambda text: text.replace('"schema_version":6', '"schema_version":3'),
+        change=lambda text: text.replace('"schema_version":7', '"schema_version":3'),
     )
     prints = iter("ab" * 100)
     study(

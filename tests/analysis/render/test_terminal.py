@@ -18,6 +18,7 @@ from dlscale.benchmarks.cli.report import report, show_study
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.store import Store
 from tests.analysis.reading import printed
+from tests.made_records import windows_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "records"
 ONE_TRAINING = (("hep_cnn", "torch"),)
@@ -129,7 +130,11 @@ def test_what_was_made_good_is_told_no_more_but_in_full(made):
     full = {}
     for kind in ("interrupted", "error"):
         first = good.model_copy(
-            update={"failure": failed.model_copy(update={"kind": kind}), "windows": [], "attempt": 1}
+            update={
+                "failure": failed.model_copy(update={"kind": kind}),
+                "windows": windows_of([], len(good.ranks)),
+                "attempt": 1,
+            }
         )
         records = [first, *(one.model_copy(update={"attempt": 2}) for one in study)]
         short = screen(records)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dlscale.benchmarks.records.files import load_records
+from tests.made_records import rows_of
 
 REFERENCE = Path("results/reference/two-cores")
 BACKENDS = ("ring", "mpi", "gloo", "horovod")
@@ -73,7 +74,9 @@ def test_backends_of_the_reference_machine_are_predicted_in_the_order_that_was_m
     rates = {backend: row["samples_per_second"] for backend, row in rows.items()}
     records, _ = load_records(REFERENCE / "trainings")
     measured = {
-        record.case.cell.backend: np.median([max(it.seconds) / it.num_steps for it in record.windows])
+        record.case.cell.backend: np.median(
+            [max(it.seconds) / it.num_steps for it in rows_of(record.windows)]
+        )
         for record in records
         if record.case.cell.control == "train"
     }

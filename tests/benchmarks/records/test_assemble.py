@@ -17,7 +17,7 @@ from dlscale.benchmarks.records.spool import (
     read_spools,
 )
 from tests.benchmarks.spools import metadata_of, rank_info
-from tests.made_records import CONFIGURATION, make_record
+from tests.made_records import CONFIGURATION, make_record, rows_of
 
 MADE = make_record(backend="ring", num_ranks=2, local_batch=2)
 CASE, METADATA = MADE.case, metadata_of(MADE)
@@ -59,9 +59,9 @@ def test_a_valid_launch(tmp_path, write):
     write(1)
     found = record(tmp_path)
     assert found.good
-    assert [window.phase for window in found.windows] == ["warmup", *["steady"] * 3]
-    assert found.windows[1].seconds == [0.4, 0.5]
-    assert found.windows[1].start_seconds == pytest.approx([1.0, 1.01])
+    assert [window.phase for window in rows_of(found.windows)] == ["warmup", *["steady"] * 3]
+    assert rows_of(found.windows)[1].seconds == [0.4, 0.5]
+    assert rows_of(found.windows)[1].start_seconds == pytest.approx([1.0, 1.01])
     assert found.final_loss == [0.7, 0.7]
     assert found.backend_settings == {"overlap": "False | True"}  # ranks that differ are shown, not averaged
     assert found.evidence == "measured"
@@ -78,7 +78,7 @@ def test_starts_count_on_each_machine_from_its_own_first_window(tmp_path):
         spool.close()
     case = CASE.model_copy(update={"cell": CASE.cell.model_copy(update={"num_ranks": 3})})
     found = assemble(case, 0, read_spools(tmp_path, 3), attempt=1, metadata=METADATA, failure=None)
-    assert [window.start_seconds for window in found.windows] == [[0.0, 0.25, 0.0], [1.0, 1.25, 1.0]]
+    assert [window.start_seconds for window in rows_of(found.windows)] == [[0.0, 0.25, 0.0], [1.0, 1.25, 1.0]]
     assert found.clocks == [[0, 1], [2]]
 
 
@@ -86,7 +86,7 @@ def test_a_rank_that_never_started(tmp_path, write):
     write(0, ends=False)
     found = record(tmp_path, KILLED)
     assert [facts.rank for facts in found.ranks] == [0]
-    assert found.windows == []
+    assert not found.windows
 
 
 def test_silence_is_a_failure(tmp_path):

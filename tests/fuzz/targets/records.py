@@ -68,7 +68,7 @@ def record(path: Path) -> None:
     if isinstance(found, BadFile):
         raise UsageError(found.reason)
     assert found.case.id
-    assert list(found.windows) is not None
+    assert found.windows.world is not None
     assert found.counted.world is not None
     assert found.foreign_cpu is None or isinstance(found.foreign_cpu, float)
     with suppress(UsageError):

@@ -7,8 +7,7 @@ import numpy as np
 
 from dlscale.benchmarks.records.nodes import NodeFacts
 from dlscale.benchmarks.records.record import Record
-from dlscale.benchmarks.records.windows import Window
-from tests.made_records import make_record
+from tests.made_records import Window, make_record, rows_of, windows_of
 
 DRIFT = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9, 1.05, 0.85, 1.15, 1.0)
 MS = 1e-3
@@ -58,7 +57,9 @@ def exchange_record(
     failed = record.failure is not None
     return record.model_copy(
         update={
-            "windows": [] if failed else [record.windows[0], *[window] * num_windows],
+            "windows": record.windows
+            if failed
+            else windows_of([rows_of(record.windows)[0], *[window] * num_windows]),
             "bucket_bytes": list(link.sizes),
             "copy_rates": [copy_rate] * ranks,
         }
@@ -94,16 +95,12 @@ def plant(
         if not (stamps and num_ranks > 1 and "backend" not in cell):
             return one
         steady = [
-            window.model_copy(
-                update={
-                    "step_seconds": [
-                        [total / window.num_steps] * window.num_steps for total in window.seconds
-                    ]
-                }
+            window._replace(
+                step_seconds=[[total / window.num_steps] * window.num_steps for total in window.seconds]
             )
-            for window in one.windows
+            for window in rows_of(one.windows)
         ]
-        return one.model_copy(update={"windows": steady})
+        return one.model_copy(update={"windows": windows_of(steady)})
 
     for block in range(num_blocks):
         found.append(trained(block, computation, num_ranks=1))

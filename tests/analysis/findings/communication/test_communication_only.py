@@ -1,13 +1,11 @@
 """What an exchange takes alone, at a planted latency and bandwidth."""
 
-import math
-
 import numpy as np
 import pytest
 
 from dlscale.analysis.findings.communication_only import bucket_seconds, communication_only
 from dlscale.analysis.launches import launches_of
-from tests.made_records import make_record
+from tests.made_records import make_record, rows_of, windows_of
 
 from .conftest import DRIFT, SIZES, Link, exchange_record
 
@@ -17,14 +15,9 @@ def of(link, num_blocks=6, **fields):
 
 
 def with_buckets(record, change):
-    """The record with other times of single buckets, [P][buckets] to anything."""
-    windows = [
-        one
-        if one.bucket_seconds is None
-        else one.model_copy(update={"bucket_seconds": change(one.bucket_seconds)})
-        for one in record.windows
-    ]
-    return record.model_copy(update={"windows": windows})
+    """The record with other times of single buckets, [W, P, buckets] to anything."""
+    changed = {"bucket_seconds": change(record.windows.bucket_seconds)}
+    return record.model_copy(update={"windows": record.windows.model_copy(update=changed)})
 
 
 def test_latency_and_bandwidth_are_found_again():
@@ -51,12 +44,10 @@ def test_latency_and_bandwidth_are_found_again():
 
 def test_what_ranks_do_between_buckets_does_not_count():
     record = exchange_record(Link())
-    longer = [
-        one.model_copy(update={"seconds": [10 * each for each in one.seconds]}) for one in record.windows
-    ]
+    longer = [one._replace(seconds=[10 * each for each in one.seconds]) for one in rows_of(record.windows)]
     (found,), (slow,) = (
         communication_only(launches_of([record])),
-        communication_only(launches_of([record.model_copy(update={"windows": longer})])),
+        communication_only(launches_of([record.model_copy(update={"windows": windows_of(longer)})])),
     )
     assert slow.by_block == found.by_block
 
@@ -78,11 +69,8 @@ def test_failed_launches_and_warm_ups_do_not_count():
     "change",
     [
         lambda _: None,
-        lambda rows: rows[:-1],
-        lambda rows: [row[:-1] for row in rows],
-        lambda rows: [[math.nan, *row[1:]] for row in rows],
-        lambda rows: [[0.0, *row[1:]] for row in rows],
-        lambda rows: [[math.inf, *row[1:]] for row in rows],
+        lambda times: times[:, :, :-1],
+        lambda times: np.where(times == times.min(), 0.0, times),
     ],
 )
 def test_impossible_times_of_buckets_are_left_out_and_told_of(change):
@@ -97,8 +85,8 @@ def test_impossible_times_of_buckets_are_left_out_and_told_of(change):
 
 def test_impossible_times_of_windows_make_no_number():
     record = exchange_record(Link())
-    windows = [one.model_copy(update={"seconds": [0.0] * 4}) for one in record.windows]
-    assert communication_only(launches_of([record.model_copy(update={"windows": windows})])) == []
+    windows = [one._replace(seconds=[0.0] * 4) for one in rows_of(record.windows)]
+    assert communication_only(launches_of([record.model_copy(update={"windows": windows_of(windows)})])) == []
     assert communication_only(launches_of([record.model_copy(update={"bucket_bytes": []})])) == []
 
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dlscale.benchmarks.records.record import RankFacts, Record
-from dlscale.benchmarks.records.windows import Window
-from tests.made_records import make_record
+from tests.made_records import Window, make_record, windows_of
 
 
 def cluster(
@@ -57,7 +56,7 @@ def cluster(
             made = make_record(
                 block=block, num_ranks=len(ranks), num_nodes=len(names), evidence=evidence, **cell
             )
-            return made.model_copy(update={"windows": windows, "ranks": ranks})
+            return made.model_copy(update={"windows": windows_of(windows), "ranks": ranks})
 
         own = factors * (1 + noise * generator.standard_normal(len(nodes)))
         wiggle = 1 + noise * generator.standard_normal((num_windows, len(nodes)))

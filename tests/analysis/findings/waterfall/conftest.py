@@ -8,8 +8,7 @@ import numpy as np
 from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
 from dlscale.benchmarks.records.record import Record
-from dlscale.benchmarks.records.windows import Window
-from tests.made_records import make_record
+from tests.made_records import Window, make_record, rows_of, windows_of
 
 DRIFT = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9, 1.05, 0.85, 1.15, 1.0)
 LOCAL_BATCH = 8
@@ -150,7 +149,9 @@ def plant(
         one = make_record(
             block=block, num_ranks=len(seconds), scaling_mode=mode, **{"data": data, **fields, **cell}
         )
-        return one.model_copy(update={"windows": [one.windows[0], *[window] * num_windows]})
+        return one.model_copy(
+            update={"windows": windows_of([rows_of(one.windows)[0], *[window] * num_windows])}
+        )
 
     def single(block: int, seconds: float, **cell: object) -> Record:
         return record(block, np.array([seconds]), **cell)

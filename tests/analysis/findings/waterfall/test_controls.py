@@ -8,7 +8,7 @@ from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure
 from tests.analysis.reading import row_of
-from tests.made_records import make_record
+from tests.made_records import make_record, rows_of, windows_of
 
 from .conftest import LOSSES, MS, Planted, losses, only, plant
 
@@ -70,20 +70,18 @@ def of_cell(**fields):
 
 
 def of_windows(**fields):
-    return lambda one: {"windows": [window.model_copy(update=fields) for window in one.windows]}
+    return lambda one: {"windows": windows_of([window._replace(**fields) for window in rows_of(one.windows)])}
 
 
 def shorter_stamps(one):
     """The stamps leave 4 ms of each step out."""
     windows = [
-        window.model_copy(
-            update={"step_seconds": [[s - 4 * MS for s in rank] for rank in window.step_seconds]}
-        )
+        window._replace(step_seconds=[[s - 4 * MS for s in rank] for rank in window.step_seconds])
         if window.step_seconds
         else window
-        for window in one.windows
+        for window in rows_of(one.windows)
     ]
-    return {"windows": windows}
+    return {"windows": windows_of(windows)}
 
 
 CASES = {

@@ -5,6 +5,7 @@ import pytest
 from dlscale.analysis.findings.overlap import NOT_OVERLAPPED, overlap
 from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
+from tests.made_records import rows_of
 
 from .conftest import DRIFT, MS, Planted, plant
 
@@ -14,7 +15,7 @@ ALL = Planted(co_running=0.2 * MS, input=0.1 * MS, delays=(0.4 * MS,), exposed=1
 def measured(records):
     """Block -> seconds per step of the training over a backend."""
     return {
-        (one.study, one.case.block): max(one.windows[1].seconds) / one.windows[1].num_steps
+        (one.study, one.case.block): max(rows_of(one.windows)[1].seconds) / rows_of(one.windows)[1].num_steps
         for one in records
         if one.case.cell.backend != "none"
     }

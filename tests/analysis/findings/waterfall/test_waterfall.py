@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.measured import measure
+from tests.made_records import rows_of
 
 from .conftest import LOSSES, MS, Planted, losses, only, plant
 
@@ -71,7 +72,7 @@ def test_parts_add_up_to_the_loss_whatever_was_measured(data, strong, reads, con
 def test_the_late_rank_is_found_by_stamps_where_totals_do_not_show_it():
     truth = Planted(**LOSSES["late in turn"])
     records = plant(truth)
-    windows = [record.windows[-1] for record in records if record.case.cell.num_ranks == 4]
+    windows = [rows_of(record.windows)[-1] for record in records if record.case.cell.num_ranks == 4]
     assert all(np.ptp(window.seconds) < 1e-12 for window in windows)
     assert losses(only(records))["stragglers"] == pytest.approx(1.2 * MS / truth.measured)
 
@@ -83,7 +84,7 @@ def test_what_the_last_rank_spends_in_gathers_is_a_part_of_its_own():
     def with_gathers(record):
         if record.case.cell.backend == "none":
             return record
-        scale = record.windows[1].seconds[0] / record.windows[1].num_steps / truth.measured
+        scale = rows_of(record.windows)[1].seconds[0] / rows_of(record.windows)[1].num_steps / truth.measured
         waits = [0.3 * MS, 0.0, 0.5 * MS, 0.1 * MS]
         return record.model_copy(update={"gather_seconds": [(gathering + wait) * scale for wait in waits]})
 
@@ -98,7 +99,7 @@ def sharing(record, *, halo, truth):
     cell = record.case.cell
     if cell.control != "alone" and cell.num_ranks == 1:
         return record
-    scale = record.windows[1].seconds[0] / record.windows[1].num_steps / truth.measured
+    scale = rows_of(record.windows)[1].seconds[0] / rows_of(record.windows)[1].num_steps / truth.measured
     record = of_cell(record, split=2, local_batch=2 * cell.local_batch)
     if cell.backend == "none":
         return record

@@ -11,7 +11,7 @@ from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.report import report
 from dlscale.benchmarks.records.record import Failure
 from dlscale.benchmarks.records.store import Store
-from tests.made_records import write_study
+from tests.made_records import windows_of, write_study
 
 ONE = (("hep_cnn", "torch"),)
 
@@ -69,7 +69,9 @@ def test_an_attempt_that_was_made_good_since_is_no_failed_case(made, results):
     """Interrupted, resumed and finished: make would end with an error for ever."""
     records = made.study(trainings=ONE)
     stopped = Failure(kind="interrupted", rank=None, message="dlscale was stopped while this case ran")
-    attempt = records[0].model_copy(update={"failure": stopped, "windows": []})
+    attempt = records[0].model_copy(
+        update={"failure": stopped, "windows": windows_of([], len(records[0].ranks))}
+    )
     store = results(records)
     path = store.records_folder / "again.1.json"
     path.write_text(attempt.model_copy(update={"attempt": 2}).model_dump_json())
