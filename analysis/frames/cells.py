@@ -178,7 +178,7 @@ def curve_names(cells: Mapping[str, Cell], *, settings: Sequence[str] = ()) -> d
     members = {cell_id: cell for cell_id, cell in cells.items() if cell.control != "canary"}
     variables = sorted({name for cell in members.values() for name in cell.variables}) if settings else []
     shared = _differing(members.values(), [*settings, *variables])
-    if _rates_are_tried(members.values()):
+    if rates_are_tried(members.values()):
         shared.append("learning_rate")
     joined = _joined(members)
     by_method: dict[str, list[str]] = {}
@@ -223,7 +223,7 @@ def _joined(members: Mapping[str, Cell]) -> dict[str, str]:
     return found
 
 
-def _rates_are_tried(cells: Iterable[Cell]) -> bool:
+def rates_are_tried(cells: Iterable[Cell]) -> bool:
     """Whether two cells differ in their learning rate alone; those that follow the batch do not."""
     rates: dict[str, set[float]] = {}
     for cell in cells:

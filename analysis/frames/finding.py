@@ -186,5 +186,7 @@ def on_most_ranks(frame: pd.DataFrame) -> pd.DataFrame:
 
 def frame_of(rows: Sequence[Mapping[str, Any]], *columns: str) -> pd.DataFrame:
     """A frame of rows, which has these columns even where no row has them, or there is none."""
+    if not rows:
+        return pd.DataFrame(columns=list(dict.fromkeys(columns)), dtype=object)
     frame = pd.DataFrame(rows)
     return frame.reindex(columns=list(dict.fromkeys([*frame, *columns])))

@@ -5,6 +5,8 @@ from dlscale.analysis.frames.finding import Finding, load
 NAMES = (
     "cautions",
     "scaling",
+    "solution",
+    "evaluations",
 )
 
 
