@@ -53,7 +53,7 @@ ORDER = [
         "shard",
         "split",
     ),
-    *("options_place", "control_place", "num_ranks", "num_servers", "num_nodes", "evidence"),
+    *("options_place", "learning_rate", "control_place", "num_ranks", "num_servers", "num_nodes", "evidence"),
 ]
 # Settings of a cell that separate families, beside the options of backends.
 SETTINGS = ("batch", "precision", "compiled")
@@ -94,7 +94,8 @@ FIELDS = (
 )
 _FIELDS = (
     *FIELDS,
-    *("batch", "rank_work", "tokens_per_sample", "workload_title", "target", "options_place", "twin_text"),
+    *("batch", "rank_work", "tokens_per_sample", "workload_title", "target", "learning_rate"),
+    *("options_place", "twin_text"),
 )
 
 
@@ -111,6 +112,7 @@ def _fields(cell: Cell) -> dict[str, Any]:
         "tokens_per_sample": tokens_per_sample(cell),
         "workload_title": workload_title(cell.workload),
         "target": target or "",
+        "learning_rate": cell.target.learning_rate if cell.target else 0.0,
         "options_place": options_place(cell),
         "twin_text": cell.model_dump_json(exclude={"control"}),
     }

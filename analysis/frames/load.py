@@ -206,9 +206,12 @@ class Study:
 
     @property
     def title(self) -> str:
-        """`How HEP-CNN and CosmoGAN scale on local`."""
+        """`How HEP-CNN and CosmoGAN scale on local`, `Time of HEP-CNN to auc 0.99 on local`."""
         cells = self.trained if len(self.trained) else self.cells
         workloads, systems = (sorted(set(cells[name])) for name in ("workload_title", "system"))
+        targets = sorted(set(cells["target"]))
+        if targets and all(targets):
+            return f"Time of {listed(workloads)} to {listed(targets)} on {listed(systems)}"
         return f"How {listed(workloads)} scale{'s' * (len(workloads) == 1)} on {listed(systems)}"
 
     @cached_property

@@ -28,7 +28,7 @@ MOST_AWAY = 12  # of a drawing: times the target's distance from the best possib
 TYPES: dict[str, type] = {
     **dict.fromkeys(("seed", "step", "samples", "num_launches"), int),
     **dict.fromkeys(("end", "metric", "metrics"), str),
-    **dict.fromkeys(("threshold", "value", "loss", "epoch", "most", "set_up_seconds"), float),
+    **dict.fromkeys(("threshold", "value", "loss", "epoch", "most", "best", "set_up_seconds"), float),
     **dict.fromkeys(("training_seconds", "evaluating_seconds", "outside_seconds", "saving_seconds"), float),
     "lost_seconds": float,
 }
@@ -39,7 +39,7 @@ def evaluations(study: Study) -> pd.DataFrame:
     """One row per evaluation of the good launches that ended by themselves, in the order of their steps.
 
     `value` is the target's metric. `seconds` are from the launch, evaluations included; those of the others count from
-    the first step. `most` is the best value that the metric can have.
+    the first step. `most` is the best value that the metric can have, `best` that of the training.
     """
     frame = study.rows(_evaluations, TYPES)
     starts = frame[["number"]].merge(study.good[["number", *STARTS]], how="left")
@@ -57,7 +57,8 @@ def _evaluations(record: Record) -> Iterator[dict[str, Any]]:
     if solution is None or target is None:
         return
     metric = metric_of(record.case.cell)
-    most = metric.most if metric.higher_is_better else metric.least
+    most, choose = (metric.most, max) if metric.higher_is_better else (metric.least, min)
+    values = [one.metrics[target.metric] for one in solution.evaluations if target.metric in one.metrics]
     for one in solution.evaluations:
         counting = [own for own in record.launches if own.counts and own.first_step < one.step]
         saving = math.fsum(own.saving_seconds + own.restoring_seconds for own in counting)
@@ -74,6 +75,7 @@ def _evaluations(record: Record) -> Iterator[dict[str, Any]]:
             "value": one.metrics.get(target.metric),
             "metrics": settings_text(one.metrics),
             "most": most,
+            "best": choose(values, default=np.nan),
             "set_up_seconds": solution.set_up_seconds,
             "training_seconds": one.training_seconds,
             "evaluating_seconds": one.evaluating_seconds,

@@ -45,16 +45,17 @@ from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.capabilities import capabilities
 from dlscale.collectives.registry import has_other_updates
 
-# Ratios to another cell: of which value, whether it is the other cell's over this one's, and what it is.
+# Ratios to another cell: of which value, whether it is the other cell's over this one's, heading, and what it is.
 RATIOS = {
-    "speed_up": ("seconds", True, "its time over this one's, paired by seed"),
+    "speed_up": ("seconds", True, "speed-up", "its time over this one's, paired by seed"),
     "training_speed_up": (
         "training_seconds",
         True,
+        "",
         "its time in steps over this one's: rate over samples ratio",
     ),
-    "rate_ratio": ("samples_per_second", False, "samples/s over its samples/s"),
-    "samples_ratio": ("samples", False, "samples to the target over its samples"),
+    "rate_ratio": ("samples_per_second", False, "rate", "samples/s over its samples/s"),
+    "samples_ratio": ("samples", False, "samples ratio", "samples to the target over its samples"),
 }
 RELATED = {
     "base": "cell without communication on the base's ranks",
@@ -71,7 +72,8 @@ def solutions(study: Study) -> pd.DataFrame:
     numbers = runs.drop_duplicates("cell").set_index("cell")["number"]
     cells = {key: study.records[number].case.cell for key, number in numbers.items()}
     places = study.cells.loc[list(cells)]
-    names = places["curve"] + " on " + places["num_ranks"].map(lambda count: plural(count, "rank"))
+    named = places[["curve", "num_ranks"]].itertuples()
+    names = {key: f"{curve} on {plural(num_ranks, 'rank')}" for key, curve, num_ranks in named}
     wide = {
         value: runs.pivot(index="block", columns="cell", values=value).astype(float)
         for value, *_ in RATIOS.values()
@@ -86,7 +88,7 @@ def solutions(study: Study) -> pd.DataFrame:
         for kind, other in related.items():
             # Nobody knows how long the trainings take that missed the target.
             is_known = key != other and {key, other} <= whole
-            for name, (value, is_inverse, _) in RATIOS.items():
+            for name, (value, is_inverse, *_) in RATIOS.items():
                 pair = (other, key) if is_inverse else (key, other)
                 found = ratio(*(wide[value][one] for one in pair)) if is_known else NONE
                 row |= found.columns(_ratio_name(kind, name))
@@ -113,15 +115,16 @@ def solutions(study: Study) -> pd.DataFrame:
 def _own_numbers(own: pd.DataFrame, cell: Cell, target: Target) -> dict[str, Any]:
     """What the trainings of one cell say by themselves."""
     arrived, timed = own["is_reached"], own[own["seconds"].notna()]
+    is_higher = evaluations.metric_of(cell).higher_is_better
     row = {
         "metric": target.metric,
         "threshold": target.threshold,
-        "learning_rate": target.learning_rate,
         "rules": _rules(target),
         "evaluate_every": target.evaluate_every,
         "num_trainings": len(own),
         "num_reached": int(arrived.sum()),
         "reached": f"{arrived.sum()}/{len(own)}",
+        "closest": own["best"].max() if is_higher else own["best"].min(),
         "num_resumed": int((own["num_launches"] > 1).sum()),
         "lost_seconds": own["lost_seconds"].sum(),
         **own[["evaluating_share", "saving_share"]].median(),
@@ -162,13 +165,13 @@ def _related(cells: Mapping[str, Cell], places: pd.DataFrame) -> dict[str, tuple
     found = {}
     for _, family in places.groupby(["family", "evidence"]):
         own = {key: cells[key] for key in family.index}
-        several = rates_are_tried(own.values())
+        rates, several = family["learning_rate"], rates_are_tried(own.values())
         for key, cell in own.items():
             bases = [
                 other
                 for other, one in own.items()
                 if (one.backend, one.num_ranks) == ("none", family.at[key, "base_ranks"])
-                and not (several and _rate(one) != _rate(cell))
+                and not (several and rates[other] != rates[key])
             ]
             same = cell.model_copy(update={"algorithm": SYNC, "algorithm_options": {}})
             alike = [other for other, one in own.items() if one == same and one != cell]
@@ -196,10 +199,6 @@ def _ratio_name(kind: str, name: str) -> str:
     return name if kind == "base" else f"{kind}_{name}"
 
 
-def _rate(cell: Cell) -> float | None:
-    return cell.target.learning_rate if cell.target else None
-
-
 def _is_synchronous(cell: Cell) -> bool:
     return cell.algorithm == SYNC and not has_other_updates(cell.backend_options)
 
@@ -221,31 +220,27 @@ def _fronts(frame: pd.DataFrame) -> pd.Series:
 
 
 def sentence(frame: pd.DataFrame) -> str:
-    """What is known of each training's target on the most ranks; times without an interval are not compared."""
+    """How many trainings reached each target, and ratios on the most ranks; none without an interval."""
     return " ".join(_said(rows) for _, rows in of_trainings(frame))
 
 
 def _said(rows: pd.DataFrame) -> str:
-    most, num_trainings = on_most_ranks(rows), rows["num_trainings"].sum()
-    goal, place = rows["target"].iloc[0], plural(most["num_ranks"].iloc[0], "rank")
-    reached = f"{rows['num_reached'].sum()} of {plural(num_trainings, 'training')} reached {goal}"
+    most, num_trainings = on_most_ranks(rows), plural(rows["num_trainings"].sum(), "training")
+    reached = f"{rows['num_reached'].sum()} of {num_trainings} reached {rows['target'].iloc[0]}"
     if rows["is_busy"].iloc[0]:
-        return f"{reached}. Times are not compared: the machine was busy."
-    judged = most[most["verdict"].isin([SOONER, LATER, NOT_SHOWN])]
-    if len(judged):
-        found = (
-            f"{row['name']} {row['verdict']} ({interval(row, 'reference_speed_up', write=digits(2))} times as fast)"
-            for row in judged.to_dict("records")
-        )
-        return f"{goal}, versus {judged['reference'].iloc[0]}: {listed(found)}."
-    known = most[most["speed_up_low"].notna()]
+        return f"{reached}; the machine was busy, so times are not compared."
+    kind, name = "reference", "reference_speed_up"
+    known = most[most["verdict"].isin([SOONER, LATER, NOT_SHOWN])]
+    if known.empty:
+        kind, name = "base", "speed_up"
+        known = most[most["speed_up_low"].notna()].assign(verdict="")
     if len(known):
-        factors = listed(
-            f"{row['name']} {interval(row, 'speed_up', write=digits(2))}" for row in known.to_dict("records")
-        )
-        return f"{goal} on {place}, times as fast as {known['base'].iloc[0]}: {factors}."
+        place = f" on {plural(known['num_ranks'].iloc[0], 'rank')}" if kind == "base" else ""
+        ratios = known.apply(lambda row: f"{row['name']} {interval(row, name, write=digits(2))}", axis=1)
+        verdicts = known["verdict"].map(lambda verdict: f" ({verdict})" if verdict else "")
+        return f"{reached}. Times as fast{place} as {known[kind].iloc[0]}: {listed(ratios + verdicts)}."
     few = rows["num_trainings"].max() < MIN_BLOCKS
-    return f"{reached}" + (": too few seeds to compare times." if few else ".")
+    return reached + ("; too few seeds to compare times." if few else ".")
 
 
 def draw_times(rows: pd.DataFrame, axes: Axes) -> None:
@@ -255,9 +250,8 @@ def draw_times(rows: pd.DataFrame, axes: Axes) -> None:
     base = rows[~rows["is_exchanging"] & (rows["num_ranks"] == rows["base_ranks"])]
     if len(base) == 1:
         ranks = np.array(sorted(set(rows["num_ranks"])))
-        axes.plot(
-            ranks, (base["seconds"] * base["num_ranks"]).iloc[0] / ranks, ":", color="grey", label="ideal"
-        )
+        whole = (base["seconds"] * base["num_ranks"]).iloc[0]
+        axes.plot(ranks, whole / ranks, ":", color="grey", label="ideal")
     axes.set_ylim(0, None)
     axes.set_ylabel(f"time to {rows['target'].iloc[0]} [s]")
     axes.legend()
@@ -278,13 +272,7 @@ def of_several_batches(frame: pd.DataFrame) -> pd.DataFrame:
     return known[known.groupby("family")["global_batch"].transform("nunique") > 1]
 
 
-_LABELS = {
-    "speed_up": "speed-up",
-    "rate_ratio": "rate ratio",
-    "samples_ratio": "samples ratio",
-    "reference": "reference",
-    "reference_speed_up": "vs reference",
-}
+SECONDS: dict[str, Any] = {"unit": "s", "is_detail": True}
 PERCENT: dict[str, Any] = {"unit": "%", "factor": 100.0, "write": digits(1), "is_detail": True}
 FINDING = Finding(
     name="solution",
@@ -303,61 +291,42 @@ FINDING = Finding(
         "reached_share": Column("share of trainings that reached the target"),
         "closest": Column("best value of the metric in any training", label="closest", is_detail=True),
         "seconds": Column(
-            "from the launch to the target, without gates; median, what missed it counts as longer than all others",
+            "launch to target without gates; median, in which a miss is longer than all else",
             label="time",
             unit="s",
         ),
-        "training_seconds": Column(
-            "the same in steps alone", label="training", unit="s", is_detail=True
-        ),
+        "training_seconds": Column("the same in steps alone", label="training", **SECONDS),
         "expected_seconds": Column(
-            "time if trainings that miss the target are followed by another",
-            label="expected",
-            unit="s",
-            is_detail=True,
+            "the same if each miss is followed by another try", label="expected", **SECONDS
         ),
         "samples": Column("samples to the target, median likewise", label="samples"),
-        "samples_per_second": Column(
-            "throughput until the target, evaluations left out", label="samples/s", is_detail=True
-        ),
-        "step_seconds": Column(
-            "median step, without evaluations", label="step", unit="ms", factor=1e3, is_detail=True
-        ),
-        "seconds_per_epoch": Column(
-            "the same over an epoch's steps", label="epoch", unit="s", is_detail=True
-        ),
+        "samples_per_second": Column("samples over seconds in steps", label="samples/s", is_detail=True),
+        "step_seconds": Column("median step", label="step", unit="ms", factor=1e3, is_detail=True),
+        "seconds_per_epoch": Column("an epoch's steps", label="epoch", **SECONDS),
         "evaluating_share": Column(
-            "evaluating in the time from the first step", label="evaluating", **PERCENT
+            "evaluations in the time from the first step", label="evaluating", **PERCENT
         ),
         "saving_share": Column("checkpoints in the time", label="saving", **PERCENT),
         "num_resumed": Column("trainings of several launches", label="resumed", is_detail=True),
         "lost_seconds": Column(
-            "work of killed launches that was done again, in no other number",
-            label="lost",
-            unit="s",
-            is_detail=True,
+            "repeated work of killed launches, in no other number", label="lost", **SECONDS
         ),
+        **{kind: Column(about) for kind, about in RELATED.items()},
         **{
-            kind: Column(about, label=_LABELS.get(kind, ""), is_detail=True)
-            for kind, about in RELATED.items()
-        },
-        **{
-            (key := _ratio_name(kind, name)): Column(
+            _ratio_name(kind, name): Column(
                 f"relative to the {kind}: {about}",
-                label=_LABELS.get(key, ""),
+                label={"base": label, "reference": "vs reference" * (name == "speed_up")}.get(kind, ""),
                 write=digits(2),
-                is_detail=not key.endswith("speed_up"),
+                is_detail=name != "speed_up",
             )
-            for kind, (name, (*_, about)) in product(RELATED, RATIOS.items())
+            for kind, (name, (*_, label, about)) in product(RELATED, RATIOS.items())
         },
         "verdict": Column(
-            "sooner or later than the reference; all of a number of ranks together", label="verdict"
+            "sooner or later than the reference, all on a number of ranks together", label="verdict"
         ),
         "node_hours": Column("time x nodes", label="node-hours", is_detail=True),
         "core_hours": Column("time x cores of ranks and servers", label="core-hours", is_detail=True),
-        "front": Column(
-            "costs by which no other cell is both sooner and cheaper", label="Pareto front", is_detail=True
-        ),
+        "front": Column("costs by which nothing is sooner and cheaper", label="Pareto front", is_detail=True),
     },
     sentence=sentence,
     drawings=(
