@@ -41,7 +41,7 @@ def attempt_row(number: int, record: Record, cell_id: str) -> dict[str, Any]:
     row = {
         "number": number,
         "id": cell_id,
-        "case": record.case.id,
+        "case": f"{cell_id}-{record.case.block:02d}",  # as Case.id
         "system": record.system,
         "study": record.study,
         "setup": f"{cell.environment} / {cell.framework}",
@@ -68,10 +68,10 @@ def attempt_row(number: int, record: Record, cell_id: str) -> dict[str, Any]:
     world, means = windows.world / steps, windows.seconds.mean(axis=1) / steps
     spreads, stamped = _spreads(record)
     return row | {
-        "step_seconds": np.median(world),
-        "mean_step_seconds": np.median(means),
-        "latest_step_seconds": np.nan if spreads is None else np.median(means + spreads),
-        "stamped": np.nan if stamped is None else np.median(stamped / windows.seconds.sum(axis=1)),
+        "step_seconds": _median(world),
+        "mean_step_seconds": _median(means),
+        "latest_step_seconds": np.nan if spreads is None else _median(means + spreads),
+        "stamped": np.nan if stamped is None else _median(stamped / windows.seconds.sum(axis=1)),
         "skew": start_skew(record),
     }
 
@@ -113,6 +113,12 @@ def _spreads(record: Record) -> tuple[Floats | None, Floats | None]:
     return spreads, np.add.reduceat(stamps.sum(axis=1), first)
 
 
+def _median(values: Floats) -> float:
+    """NumPy's takes 50 us for a few numbers, and there are several in each record."""
+    ordered, middle = np.sort(values), len(values) - 1
+    return float(ordered[middle // 2] + ordered[(middle + 1) // 2]) / 2
+
+
 def start_skew(record: Record) -> float:
     """The spread of the ranks' starts as a share of a window: median, on the machine where it is largest.
 
@@ -120,12 +126,12 @@ def start_skew(record: Record) -> float:
     """
     if record.case.cell.num_ranks == 1:
         return 0.0
-    windows, found = record.counted, [np.nan]
+    windows, found = record.counted, list[float]()
     for ranks in record.clocks:
         if len(ranks) > 1:
             starts = windows.start_seconds[:, ranks]
-            found.append(float(np.median((starts.max(axis=1) - starts.min(axis=1)) / windows.world)))
-    return float(np.nanmax(found)) if len(found) > 1 else np.nan
+            found.append(_median((starts.max(axis=1) - starts.min(axis=1)) / windows.world))
+    return max(found, default=np.nan)
 
 
 def _slowest(seconds: Sequence[float | None]) -> float | None:
@@ -229,21 +235,26 @@ def _parts(attempts: pd.DataFrame) -> pd.DataFrame:
     ordered = attempts[~attempts["case"].str.contains("-canary-")].sort_values("started", kind="stable")
     block = [ordered["system"], ordered["study"], ordered["block_number"]]
     starts = ordered["started"].astype("int64") / _ticks(ordered["started"])
-    pauses = pd.Series(np.nan, ordered.index)
-    parts = pd.Series(1, ordered.index)
+    seconds, pauses, parts = ordered["window_seconds"], dict[Any, float](), dict[Any, int]()
     for _, own in starts.groupby(block):
-        end, part, pause = -np.inf, 1, np.nan
-        for place, start in own.items():
-            if np.isfinite(end) and start - end > MAX_PAUSE_SECONDS:
+        end, part, pause = np.inf, 1, np.nan
+        for place, start, length in zip(own.index, own.tolist(), seconds[own.index].tolist(), strict=True):
+            if start - end > MAX_PAUSE_SECONDS:
                 part, pause = part + 1, start - end
             parts[place], pauses[place] = part, pause
-            end = max(end, start) + ordered.at[place, "window_seconds"]
-    part = parts.reindex(attempts.index, fill_value=1)
+            end = (start if end == np.inf else max(end, start)) + length
+    part = pd.Series(parts, dtype=int).reindex(attempts.index, fill_value=1)
     names = attempts["study"] + " " + attempts["block_number"].astype(str).str.zfill(3)
     if attempts["system"].nunique() > 1:
         names = attempts["system"] + " " + names
     names += np.where(part > 1, ", part " + part.astype(str), "")
-    return pd.DataFrame({"block": names, "part": part, "pause_seconds": pauses.reindex(attempts.index)})
+    return pd.DataFrame(
+        {
+            "block": names,
+            "part": part,
+            "pause_seconds": pd.Series(pauses, dtype=float).reindex(attempts.index),
+        }
+    )
 
 
 def _ticks(times: pd.Series) -> float:

@@ -71,7 +71,7 @@ class Study:
         known: dict[str, Cell] = {}
 
         def id_of(cell: Cell) -> str:
-            text = repr(cell)
+            text = cell.model_dump_json()
             if text not in ids:
                 ids[text] = cell.id
                 known[ids[text]] = cell
