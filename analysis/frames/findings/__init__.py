@@ -7,6 +7,9 @@ NAMES = (
     "scaling",
     "solution",
     "evaluations",
+    "memory",
+    "hardware",
+    "energy",
 )
 
 
