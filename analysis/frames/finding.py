@@ -92,6 +92,7 @@ class Finding:
     sentence: Callable[[pd.DataFrame], str] = lambda _: ""  # a verdict or a warning, in a line or a few
     drawings: Sequence[Drawing] = ()
     on_screen: bool = False  # sentence and table belong on one screen
+    brief: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame  # the rows of the table on one screen
     is_answer: bool = False  # open at the top of the page; others are folded
 
     def of(self, study: Study) -> pd.DataFrame:
