@@ -5,11 +5,9 @@ from dlscale.analysis.frames.finding import Finding, load
 NAMES = (
     "cautions",
     "scaling",
+    "comparison",
     "solution",
     "evaluations",
-    "memory",
-    "hardware",
-    "energy",
 )
 
 

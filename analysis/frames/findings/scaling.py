@@ -287,6 +287,5 @@ FINDING = Finding(
         ),
     ),
     on_screen=True,
-    brief=lambda frame: frame[(frame["control"] == "train") & (frame["target"] == "")],
     is_answer=True,
 )

@@ -12,7 +12,7 @@ from rich.text import Text
 from dlscale.analysis.frames.finding import Finding, of_trainings, on_most_ranks
 from dlscale.analysis.frames.load import Study
 
-MOST_CHARACTERS = 32  # of a text inside a table
+MOST_CHARACTERS = 40  # of a text inside a table
 MOST_ROWS = 16  # of all tables on one screen; of more those on fewer ranks are left out
 LEGEND = "[ ]: 95 % intervals over launches. n: successful / planned launches. Columns: docs/columns.md."
 
@@ -35,9 +35,9 @@ def _shown(study: Study, finding: Finding, *, full: bool) -> Iterator[Renderable
         yield Text(finding.title, style="bold underline")
     if sentence := finding.sentence(frame):
         yield Text(sentence)
-    if not full:
-        frame = finding.brief(frame)
-        frame = on_most_ranks(frame) if len(frame) > MOST_ROWS and "family" in frame else frame
+    if not full and "control" in frame:
+        frame = frame[frame["control"] == "train"]
+        frame = on_most_ranks(frame) if len(frame) > MOST_ROWS else frame
     for training, rows in of_trainings(frame):
         table = finding.table(rows, brief=not full)
         if table.size:
@@ -45,13 +45,13 @@ def _shown(study: Study, finding: Finding, *, full: bool) -> Iterator[Renderable
             yield grid(table)
 
 
-def grid(table: pd.DataFrame) -> RenderableType:
-    """A table of texts, numbers to the right; long texts are numbered, and stand once each below it."""
+def grid(table: pd.DataFrame, *, folded: bool = False) -> RenderableType:
+    """A table of texts, numbers to the right; long texts are numbered, and stand once each below it, or are folded."""
     shown, notes = Table(box=None, header_style="dim", pad_edge=False), dict[str, int]()
     texts = table.copy()
     for heading in table:
-        numeric = is_numeric(table[heading])
-        if not numeric and table[heading].str.len().max() > MOST_CHARACTERS:
+        numeric = not folded and is_numeric(table[heading])
+        if not folded and not numeric and table[heading].str.len().max() > MOST_CHARACTERS:
             parts = table[heading].str.split("; ")
             for own in parts:
                 for part in filter(None, own):

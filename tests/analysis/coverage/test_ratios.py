@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.frames.statistics import difference, ratio
+from dlscale.analysis.statistics import block_difference, block_ratio
 
 from .conftest import MACHINES, studies
 
@@ -25,9 +25,11 @@ SLOWER, BASE = {"step_seconds": 0.045}, {"step_seconds": 0.03}
 def check(over, under, *, paired=True):
     """(coverage, mean width over that of the known variance) of the ratio of these log times, [N, B]."""
     hits, width = 0, 0.0
-    alone = [] if paired else [np.nan] * over.shape[1]
+    offset = 0 if paired else over.shape[1]
     for mine, theirs in zip(np.exp(over), np.exp(under), strict=True):
-        found = ratio([*(TRUTH * mine), *alone], [*alone, *theirs])
+        found = block_ratio(
+            dict(enumerate((TRUTH * mine).tolist())), dict(enumerate(theirs.tolist(), start=offset))
+        )
         hits += found.low <= TRUTH <= found.high
         width += math.log(found.high / found.low)
     num_studies, num_blocks = over.shape
@@ -66,7 +68,7 @@ def test_a_difference_of_two_backends(machine, num_launches):
     )
     hits = 0
     for one, other, alone in zip(1.5 * np.exp(first), 1.4 * np.exp(second), np.exp(base), strict=True):
-        found = difference(one, other, alone)
+        found = block_difference(*(dict(enumerate(times.tolist())) for times in (one, other, alone)))
         hits += found.low <= 0.1 <= found.high
     assert hits / len(first) >= 0.94
 
