@@ -99,7 +99,7 @@ def _differences(pairs: Sequence[tuple[list[Values], list[Values]]], ignored: se
     """A row per field that differs in `pairs`, the values of A's and of B's records at each point."""
     everything = [values for pair in pairs for side in pair for values in side]
     several_nodes = any(values.get("case.cell.num_nodes", 1) != 1 for values in everything)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for path in {path for values in everything for path in values}:
         what, name = field_at(path), short_name(path)
         if what is None or any(covers(factor, name) for factor in ignored):

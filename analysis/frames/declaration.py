@@ -90,7 +90,7 @@ def level_of(cell: Mapping[str, Any], factor: str) -> str:
     """The factor's value of a row of cells, in words: `ring`, `grpc_ps, 2 servers`, `tensorflow`, `16 per rank`."""
     if factor == "backend":
         servers = f", {plural(cell['num_servers'], 'server')}" if cell["num_servers"] else ""
-        return cell["curve"] + servers
+        return f"{cell['curve']}{servers}"
     if factor == "algorithm" and cell["algorithm_options"]:
         return f"{cell['algorithm']} ({cell['algorithm_options']})"
     if factor == "batch":

@@ -49,8 +49,8 @@ def judged(pairs: pd.DataFrame, rates: pd.DataFrame, unclaimable: str = "") -> p
     """The tests of pairs whose cells are columns of `rates`; `unclaimable` is why nothing is claimed of any."""
     sides = [(rates[pair.cell], rates[pair.reference_cell]) for pair in pairs.itertuples()]
     logs = [statistics.known(np.log(over / under)) for over, under in sides]
-    p_values = np.array([statistics.sign_flips(own) for own in logs])
-    adjusted = statistics.holm(np.where(np.isnan(p_values), 1.0, p_values))
+    p_values = [statistics.sign_flips(own) for own in logs]
+    adjusted = statistics.holm([1.0 if np.isnan(p) else p for p in p_values])
     reachable = statistics.holm([statistics.smallest_p(len(own)) for own in logs])
     needed = statistics.blocks_needed(len(pairs)) if len(pairs) else 0
     rows: list[dict[str, Any]] = []
