@@ -312,6 +312,8 @@ def _relatives(cells: pd.DataFrame, *, base: str) -> pd.DataFrame:
             ["evidence"],
             [],
         )
+        if name == "crowd":  # which has no servers, but may need fewer nodes
+            closest = (["evidence", "num_nodes"], ["evidence"], ["num_nodes"], [])
         for also in closest:
             on = list(dict.fromkeys([*keys, *also]))
             first = among.drop_duplicates(on)[[*on, "cell"]]

@@ -29,7 +29,9 @@ LOOKS = {
     "mpi_ps": ("#882255", "p"),
     "xccl": ("#332288", "<"),
 }
-PHASES = ("#BBBBBB", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499")  # of parts of one thing
+PHASES = (  # of parts of one thing
+    *("#BBBBBB", "#777777", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#9999DD"),
+)
 LOSS, QUIET, KEPT = "#D55E00", "#999999", "#0072B2"
 # How kinds of evidence differ: measured is filled; no line joins two kinds.
 EVIDENCE_LOOKS: dict[str, dict[str, Any]] = {

@@ -5,6 +5,7 @@ from dlscale.analysis.frames.finding import Finding, load
 NAMES = (
     "cautions",
     "scaling",
+    "waterfall",
     "comparison",
     "solution",
     "evaluations",

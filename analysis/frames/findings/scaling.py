@@ -110,14 +110,14 @@ def _relation(
     notes = []
     if cells[base]["evidence"] != cell["evidence"]:
         notes.append(f"{relation}: {named} on {ranks} is {cells[base]['evidence']}, not {cell['evidence']}")
-    links = _links(rates, cells, key, base)
-    if links is None or links:
+    path = links(rates, cells, key, base)
+    if path is None or path:
         places = [
-            f"{cells[link]['backend']} on {plural(cells[link]['num_ranks'], 'rank')}" for link in links or ()
+            f"{cells[link]['backend']} on {plural(cells[link]['num_ranks'], 'rank')}" for link in path or ()
         ]
-        how = f"; chained through {listed(places)}, which ran in both jobs" if links else ", so unpaired"
+        how = f"; chained through {listed(places)}, which ran in both jobs" if path else ", so unpaired"
         notes.append(f"{relation}: no block in common with {named} on {ranks}{how}")
-    steps = [rates[one] for one in (key, *(links or ()), base)]
+    steps = [rates[one] for one in (key, *(path or ()), base)]
     found, median = ratio(*steps), block_median(*steps)
     if disagree(found.center, (found.low, found.high), median):
         by_means = f"{100 * median:.1f} % in the median block, {100 * found.center:.1f} % by geometric means"
@@ -127,7 +127,7 @@ def _relation(
     return found, median, notes
 
 
-def _links(rates: pd.DataFrame, cells: Mapping[str, Any], key: str, base: str) -> list[str] | None:
+def links(rates: pd.DataFrame, cells: Mapping[str, Any], key: str, base: str) -> list[str] | None:
     """The cells that pair two others: none if they share a block, None if nothing links them.
 
     The shortest chain of trainings, each with 3 blocks or more in common with the next; of the same backend where there
