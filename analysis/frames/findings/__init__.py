@@ -9,6 +9,7 @@ NAMES = (
     "comparison",
     "solution",
     "evaluations",
+    "stragglers",
 )
 
 

@@ -92,3 +92,24 @@ def losses(
         if is_strong and "alone" in controls:
             yield launch(block, (compute + batch + base_input) * drift(), **alone)
             yield launch(block, (compute + batch) * drift(), **alone | {"data": "synthetic"})
+
+
+def cluster(
+    *,
+    hosts: Sequence[str] = ("a", "a", "b", "b", "c", "c", "d", "d"),  # of each rank
+    slow: dict[str, float] | None = None,  # host -> factor on its ranks' times
+    slow_ranks: dict[int, float] | None = None,
+    num_blocks: int = 6,
+    noise: float = 0.005,
+) -> Iterator[Record]:
+    """`none` on all ranks of the hosts, in each block."""
+    generator = np.random.default_rng(5)
+    factors = np.array([(slow or {}).get(host, 1.0) for host in hosts])
+    for rank, factor in (slow_ranks or {}).items():
+        factors[rank] *= factor
+    for block in range(num_blocks):
+        wiggle = 1 + noise * generator.standard_normal(len(hosts))
+        record = launch(block, 10 * MS * DRIFT[block] * factors * wiggle, num_nodes=len({*hosts}))
+        places = zip(record.ranks, hosts, strict=True)
+        ranks = [place.model_copy(update={"node": host, "boot_id": f"boot {host}"}) for place, host in places]
+        yield record.model_copy(update={"ranks": ranks})

@@ -1,0 +1,166 @@
+"""Stragglers: hosts and ranks that are slow in `none`, where no rank waits for another, in launch after launch.
+
+If all are alike, the times of a launch are exchangeable: one that is slow in one launch is no more likely to be slow in
+the next. So the times within each launch are permuted, and one is slow if its sum over launches of log(time / median)
+exceeds the largest sum of any in all but 5 % of the permutations (Westfall and Young's maximum). A disturbance of a
+single launch, however large, does not add up. With U alike in B launches, one of them is the slowest every time with
+probability U^(1 - B), so few launches are not enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dlscale.analysis.frames.finding import COUNT, PLACE, Column, Finding, frame_of, on_most_ranks
+from dlscale.analysis.frames.load import Study
+from dlscale.analysis.frames.statistics import ratio
+from dlscale.analysis.frames.text import digits, interval, plural
+from dlscale.benchmarks.records.record import Record
+
+ALPHA = 0.05  # the chance that any host or rank is called slow if none is
+# The part of it for hosts if their ranks are tested, too: enough to detect one of two hosts in 6 launches.
+HOST_ALPHA = 0.04
+BAND = 0.02  # a smaller slowdown is no reason to replace a node
+NUM_DRAWS, SEED = 1999, 2018  # the same records, the same p
+LATE, NOT_KNOWN, NO_ONE = "late", "not known", "none"  # verdicts
+
+
+def stragglers(study: Study) -> pd.DataFrame:
+    """One row per suspect, of each number of ranks on which `none` was measured; one of verdict "none" without any."""
+    cells = study.trained
+    alone = cells[(cells["control"] == "train") & ~cells["is_exchanging"] & (cells["num_ranks"] > 1)]
+    types = {"rank": int, "host": str, "seconds": float}
+    ranks = study.rows(_relative_seconds, types).merge(
+        alone[["family", "num_ranks", "split", "evidence"]], left_on="cell", right_index=True
+    )
+    rows: list[dict[str, Any]] = []
+    for _, own in ranks.groupby(["family", "num_ranks", "split", "evidence"]):
+        common = {"cell": own["cell"].iloc[0], "num_launches": own["number"].nunique()}
+        common["num_hosts"] = own["host"].nunique()
+        found = list(_suspects(own)) or [{"verdict": NO_ONE}]
+        rows += ({"host": "", "reason": "", **common, **one} for one in found)
+    numbers = ("rank", "slower", "slower_low", "slower_high", "p_value", "num_launches")
+    frame = frame_of(rows, "cell", "host", "verdict", "reason", *numbers)
+    return frame.astype(dict.fromkeys(numbers, float))
+
+
+def _relative_seconds(record: Record) -> Iterator[dict[str, Any]]:
+    """Each rank's seconds per own step over the median over ranks, median over windows.
+
+    In asynchronous training, a rank that took no step in a window counts as if it had taken one.
+    """
+    cell, windows = record.case.cell, record.counted
+    if cell.backend != "none" or cell.num_ranks < 2 or len(record.ranks) < cell.num_ranks:
+        return
+    steps = windows.num_steps[:, None] if windows.rank_steps is None else windows.rank_steps
+    own = windows.seconds / np.maximum(steps, 1)
+    relative = np.median(own / np.median(own, axis=1, keepdims=True), axis=0)
+    for place in record.ranks:
+        yield {"rank": place.rank, "host": place.node, "seconds": relative[place.rank]}
+
+
+def _suspects(ranks: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """The slow hosts, if there are several, then the slow ranks of the others."""
+    several = ranks["host"].nunique() > 1
+    shared = bool(ranks.duplicated(["number", "host"]).any())
+    late: set[str] = set()
+    if several:  # the lower of two middle ranks: one slow rank makes no slow host
+        hosts = ranks.groupby(["number", "host"])["seconds"].quantile(0.5, interpolation="lower").unstack()
+        for row in _slow(hosts, HOST_ALPHA if shared else ALPHA):
+            late |= {row["name"]} if row["verdict"] == LATE else set()
+            yield {**row, "host": row["name"]}
+    if several and not shared:
+        return  # a host's only rank is the host
+    named = ranks.assign(name=ranks["host"] + " " + ranks["rank"].astype(str))
+    times = named.pivot(index="number", columns="name", values="seconds")
+    for row in _slow(times, ALPHA - HOST_ALPHA if several else ALPHA):
+        host, _, rank = row["name"].rpartition(" ")
+        if host not in late and (row["verdict"] == LATE or not several):
+            yield {**row, "host": host, "rank": int(rank)}
+
+
+def _slow(times: pd.DataFrame, alpha: float) -> Iterator[dict[str, Any]]:
+    """Those of the columns that are slower than the others by BAND or more; a row per launch, in any unit."""
+    times = times[times.count(axis=1) > 1]
+    slower = {name: ratio(times[name], times.drop(columns=name).median(axis=1)) for name in times}
+    if not any(one.center - 1 >= BAND for one in slower.values()):
+        return
+    p_values, fewest = _p_values(times), 2
+    while float(times.count(axis=1).min()) ** (1 - fewest) > alpha:
+        fewest += 1
+    for name, one in slower.items():
+        if one.center - 1 < BAND:
+            continue
+        p_value, why = p_values[name], ""
+        if p_value > alpha:
+            few = f"{plural(len(times), 'launch')}; {fewest} are needed to tell it from chance"
+            why = few if len(times) < fewest else f"not the same from launch to launch (p = {p_value:.2g})"
+        yield {
+            "name": name,
+            **one.mapped(lambda value: value - 1).columns("slower"),
+            "p_value": p_value,
+            "verdict": NOT_KNOWN if why else LATE,
+            "reason": why,
+        }
+
+
+def _p_values(times: pd.DataFrame) -> dict[str, float]:
+    """The chance that any of them is this slow if all are alike."""
+    generator = np.random.default_rng(SEED)
+    logs = np.log(times)
+    logs = logs.sub(logs.median(axis=1), axis=0)
+    dealt = np.zeros((NUM_DRAWS, times.shape[1]))
+    for launch in logs.to_numpy():
+        there = ~np.isnan(launch)
+        dealt[:, there] += generator.permuted(np.tile(launch[there], (NUM_DRAWS, 1)), axis=1)
+    scale = np.sqrt(logs.count())  # one that took part in more launches has a larger sum by chance, too
+    largest = (dealt / scale.to_numpy()).max(axis=1)
+    least = logs.sum() / scale - 1e-12  # equal sums count as equal
+    return {name: float((1 + (largest >= value).sum()) / (1 + NUM_DRAWS)) for name, value in least.items()}
+
+
+def sentence(frame: pd.DataFrame) -> str:
+    """The late hosts and ranks on the most ranks of each training, or that there is none."""
+    rows = on_most_ranks(frame)
+    late = rows[rows["verdict"] == LATE]
+    several = rows["training"].nunique() > 1
+    lines = []
+    for row in late.to_dict("records"):
+        who = (
+            f"Host {row['host']}" if np.isnan(row["rank"]) else f"Rank {row['rank']:.0f} (host {row['host']})"
+        )
+        slower = interval(row, "slower", factor=100, write=digits(1), unit=" %")
+        of = f" of {row['training']}" if several else ""
+        lines.append(f"{who} is late on {row['num_ranks']} ranks{of}: {slower} slower without communication.")
+    if not lines and len(rows):
+        fewest = plural(rows["num_launches"].min(), "launch")
+        lines = [f"No host or rank is consistently late ({fewest} without communication)."]
+    return "\n".join(lines)
+
+
+FINDING = Finding(
+    name="stragglers",
+    title="Stragglers and slow hosts",
+    compute=stragglers,
+    columns={
+        **{name: PLACE[name] for name in ("training", "constants", "num_ranks")},
+        "host": Column("node; a row without a rank is about all of its ranks", label="host"),
+        "rank": Column("the rank, of a host that is not slow as a whole", label="rank", write=COUNT),
+        "slower": Column(
+            "time without communication over the median of the others, minus 1",
+            label="slower",
+            unit="%",
+            factor=100,
+            write=digits(1),
+        ),
+        "p_value": Column("chance that any is this slow if all are alike", label="p", write="{:.2g}".format),
+        "verdict": Column("late, not known, or none: no one is 2 % slower than the others", label="verdict"),
+        "num_launches": Column("launches without communication", label="n", write=COUNT),
+        "reason": Column("why it is not known", label="reason"),
+    },
+    sentence=sentence,
+)
