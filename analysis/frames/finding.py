@@ -103,7 +103,7 @@ class Finding:
         frame = self.compute(study)
         if "cell" not in frame:
             return frame
-        frame = study.with_cells(frame)
+        frame = study.with_cells(frame).copy()  # in one piece, or pandas warns of many columns
         kinds = frame["evidence"].where(~frame["evidence"].isin(["measured", ""]), "")
         controls = frame["control"].map(CONTROL_NAMES)
         parts = zip(frame["curve"], controls, kinds, strict=True)
