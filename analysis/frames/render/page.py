@@ -10,6 +10,7 @@ import base64
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -43,7 +44,7 @@ class Section:
     num_rows: int = 0
     is_answer: bool = False
 
-    @property
+    @cached_property
     def numeric(self) -> list[bool]:
         """Which columns of the table are numbers."""
         return [is_numeric(self.table[heading]) for heading in self.table]

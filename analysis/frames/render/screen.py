@@ -67,4 +67,4 @@ def grid(table: pd.DataFrame, *, folded: bool = False) -> RenderableType:
 
 def is_numeric(texts: pd.Series) -> bool:
     """Whether a column of texts is one of numbers."""
-    return bool(texts[texts != ""].str.match(r"[-+]?\d").all())
+    return all(text.lstrip("+-")[:1].isdigit() for text in texts if text)
