@@ -104,9 +104,7 @@ def field_at(path: str) -> Field | None:
 def field_table() -> FieldTable:
     """The table of fields, read from `record_fields.toml`."""
     text = (
-        resources.files("dlscale.analysis.findings")
-        .joinpath("record_fields.toml")
-        .read_text(encoding="utf-8")
+        resources.files("dlscale.analysis.frames").joinpath("record_fields.toml").read_text(encoding="utf-8")
     )
     table: dict[str, dict[str, Any]] = tomllib.loads(text)
     return FieldTable(

@@ -35,7 +35,7 @@ def test_contents(wheel):
         "benchmarks/systems/local.toml",
         "benchmarks/study/studies/weak-scaling.toml",
         "models/hep_cnn/sample_64.h5",
-        "analysis/findings/record_fields.toml",
+        "analysis/frames/record_fields.toml",
         "analysis/render/html/page.css",
         "analysis/render/html/page.html.j2",
         "analysis/render/html/start.js",
