@@ -10,6 +10,8 @@ NAMES = (
     "solution",
     "evaluations",
     "stragglers",
+    "communication",
+    "launches",
 )
 
 
