@@ -1,39 +1,27 @@
-"""The catalogue `results/published/figures.toml`: each figure's panels, and which of our series are compared with it.
-
-It is read together with the values and statements, which must match it.
-"""
+"""The catalogue `results/published/figures.toml`, read together with the values and statements that it lays out."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+import pandas as pd
 from pydantic import PositiveFloat, PositiveInt, field_validator, model_validator
 
-from dlscale.analysis.published.reference import Reference, ReferencePair, ReferenceRow, load_reference
-from dlscale.analysis.published.values import (
-    FOLDER,
-    Statement,
-    Value,
-    check_x_unit,
-    factor,
-    read_statements,
-    read_values,
-)
+from dlscale.analysis.published.values import check_x_unit, factor, read_measured, read_public
 from dlscale.base.definitions import Frozen, load_file
 from dlscale.base.errors import UsageError, unknown
 from dlscale.base.strings import Name, Text
-from dlscale.benchmarks.records.cell import Cell
 
+FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"
 FIGURES = "figures.toml"
-REAL = "real"  # matches any data that is read: publications do not know our names of data sets
-SYNTHETIC = "synthetic"
+RATIOS = ("speed_up", "efficiency")  # quantities that are 1 at a figure's base
 NEEDED = ("workload", "scaling_mode", "framework", "backend", "system")  # to compare a series with ours
-
-
+REAL, SYNTHETIC = "real", "synthetic"  # data; `real` is any that is read
 XScale = Literal["log2", "log", "linear"]
 
 
@@ -60,51 +48,36 @@ class Own(Frozen):
             fields |= own.model_dump(exclude_none=True) if own else {}
         return Own(**fields)
 
-    def accepts(self, cell: Cell, *, system: str) -> bool:
-        """Whether a cell that ran on `system` meets the requirements."""
-        fields = cell.model_dump() | {"system": system}
-        wanted = self.model_dump(exclude_none=True, exclude={"data", "ranks_per_node"})
-        if any(fields[name] != value for name, value in wanted.items()):
-            return False
-        if self.ranks_per_node and cell.num_ranks != cell.num_nodes * self.ranks_per_node:
-            return False
-        if self.data is None:
-            return True
-        if SYNTHETIC in (self.data, cell.data):
-            return self.data == cell.data
-        name = cell.data.partition(":")[0].lower()
+    def accepts(self, cells: pd.DataFrame) -> pd.Series:
+        """Which cells meet the requirements."""
+        kept = cells["data"].map(self._reads).astype(bool)
+        for name, value in self.model_dump(exclude_none=True, exclude={"data", "ranks_per_node"}).items():
+            kept &= cells[name] == value
+        if self.ranks_per_node:
+            kept &= cells["num_ranks"] == cells["num_nodes"] * self.ranks_per_node
+        return kept
+
+    def _reads(self, data: str) -> bool:
+        if self.data is None or SYNTHETIC in (self.data, data):
+            return self.data in (None, data)
+        name = data.partition(":")[0].lower()
         return self.data == REAL or fnmatch.fnmatchcase(name, self.data.lower())
 
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The needed properties that are not given, without which no cell of ours can be compared."""
-        return tuple(name for name in NEEDED if getattr(self, name) is None)
+    def lacks(self, stand_in: str | None) -> bool:
+        """Whether a needed property is not given, without which no cell of ours can be compared."""
+        return any(getattr(self, name) is None for name in NEEDED if not (name == "system" and stand_in))
 
     @property
     def text(self) -> str:
-        """The required properties, in words."""
-        words = [
-            self.workload,
-            self.preset and f"preset {self.preset}",
-            self.scaling_mode and f"{self.scaling_mode} scaling",
-            self.framework,
-            self.backend,
-            self.system and f"on {self.system}",
-            self.device and f"device {self.device}",
-            self.precision,
-            self.local_batch and f"{self.local_batch} samples per rank",
-            self.global_batch and f"{self.global_batch} samples over all ranks",
-            self.data and (f"{self.data} data" if self.data in (REAL, SYNTHETIC) else f"data {self.data}"),
-            self.ranks_per_node and f"{self.ranks_per_node} rank{'s' * (self.ranks_per_node > 1)} per node",
-        ]
-        return ", ".join(word for word in words if word)
+        """The required properties, as a study has them."""
+        fields = self.model_dump(exclude_none=True)
+        return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in fields.items())
 
 
 class Panel(Frozen):
     """One plot of a quantity over the figure's x axis. `series` are its series, by default all with the quantity.
 
-    With `reference` it shows, instead of what is published, what was measured here: the rows of that file that are of
-    its title and quantity, over an x axis of its own where it names one.
+    With `reference` it shows what was measured here: that file's rows with its title and quantity.
     """
 
     layout: Name  # the quantity
@@ -113,36 +86,19 @@ class Panel(Frozen):
     y_scale: Literal["linear", "log"]
     title: Text = ""
     series: tuple[Text, ...] = ()
-    aside: bool = False  # series overlap: points are shifted around their true x, and not joined
+    bars: bool = False  # a row per point in the place of a curve over x
     own: Own | None = None
     reference: Name | None = None
     x_label: Text | None = None
     x_unit: Text | None = None
     x_scale: XScale | None = None
-    x_range: tuple[float, float] | None = None
 
     @model_validator(mode="after")
-    def _check_unit(self) -> Panel:
+    def _check_unit(self) -> Self:
         factor(self.layout, self.y_unit)
-        if self.x_axis and not self.reference:
-            raise ValueError(
-                f"{', '.join(self.x_axis)}: only a panel with `reference` has an x axis of its own"
-            )
+        if (self.x_label or self.x_unit or self.x_scale) and not self.reference:
+            raise ValueError("only a panel with `reference` has an x axis of its own")
         return self
-
-    @property
-    def x_axis(self) -> dict[str, Any]:
-        """What of the x axis it has of its own."""
-        return self.model_dump(include={"x_label", "x_unit", "x_scale", "x_range"}, exclude_none=True)
-
-    @property
-    def unit(self) -> float:
-        """The panel's unit in the quantity's base unit."""
-        return factor(self.layout, self.y_unit)
-
-    def holds(self, series: str) -> bool:
-        """Whether the panel includes a published series, if that has the quantity."""
-        return not self.reference and (not self.series or series in self.series)
 
 
 class Series(Frozen):
@@ -153,10 +109,7 @@ class Series(Frozen):
 
 
 class Figure(Frozen):
-    """One published figure. `public` is a sentence that says which data are public.
-
-    `missing` says which input of a prediction is not public, in figures without one.
-    """
+    """One published figure: `public` says which data are, `missing` which input of a prediction is not."""
 
     id: Text
     title: Text
@@ -169,11 +122,9 @@ class Figure(Frozen):
     x_label: Text = ""
     x_unit: Text = ""
     x_scale: XScale = "linear"
-    x_range: tuple[float, float] = (0, 1)
     base_x: PositiveFloat = 1  # where speed-up and efficiency are 1
     images_per_epoch: PositiveInt | None = None
     relative_to: Text | None = None  # our backend that `relative_throughput` is relative to
-    named_points: bool = False  # each series is one point, labelled with its name
     own: Own | None = None
     series: Mapping[Text, Series] = {}
 
@@ -185,26 +136,20 @@ class Figure(Frozen):
         return text
 
     @model_validator(mode="after")
-    def _check_axes(self) -> Figure:
+    def _check_axes(self) -> Self:
         if self.panels:
             check_x_unit(self.x_unit)
         if self.panels and not self.x_label:
             raise ValueError("x_label is missing")
         return self
 
-    def along(self, panel: Panel) -> Figure:
-        """The figure with the x axis of that panel."""
-        return self.model_copy(update=panel.x_axis)
-
     def label(self, series: str) -> str:
         """The name of a series in the legend."""
-        entry = self.series.get(series)
-        return (entry and entry.label) or series
+        return (series in self.series and self.series[series].label) or series
 
     def comparable(self, series: str) -> Own:
         """The properties that our cells need to be compared with that series."""
-        entry = self.series.get(series)
-        return Own().narrowed(self.own, entry.own if entry else None)
+        return Own().narrowed(self.own, self.series[series].own if series in self.series else None)
 
 
 class Place(Frozen):
@@ -242,14 +187,14 @@ class Catalogue(Frozen):
         }
 
 
-class Published(Frozen):
-    """All public data: figures in the catalogue's order, values and statements by figure."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """All public data: figures in the catalogue's order; frames of what was published and of what was measured here."""
 
-    figures: Mapping[Text, Figure]
-    values: Mapping[Text, tuple[Value, ...]]
-    statements: Mapping[Text, tuple[Statement, ...]]
+    figures: Mapping[str, Figure]
+    values: pd.DataFrame
+    measured: pd.DataFrame
     same: tuple[Same, ...] = ()
-    references: Mapping[Name, Reference] = {}
 
     def figure(self, name: str) -> Figure:
         """The figure of that name. Raises UsageError if it is unknown."""
@@ -257,54 +202,28 @@ class Published(Frozen):
             raise UsageError(unknown("published figure", name, list(self.figures)))
         return self.figures[name]
 
-    def values_of(self, figure: str) -> tuple[Value, ...]:
-        """The values of that figure."""
-        return self.values.get(figure, ())
+    def named(self, names: Collection[str]) -> list[Figure]:
+        """The figures of those names, all without any. Raises UsageError."""
+        return [self.figure(name) for name in names or self.figures]
 
-    def statements_of(self, figure: str) -> tuple[Statement, ...]:
-        """The statements of that figure."""
-        return self.statements.get(figure, ())
-
-    def reference_rows(self, figure: Figure, panel: Panel) -> tuple[ReferenceRow, ...]:
-        """What was measured here for a panel."""
-        if panel.reference is None:
-            return ()
-        wanted = (panel.title, panel.layout, figure.along(panel).x_unit)
-        rows = self.references[panel.reference].rows
-        return tuple(row for row in rows if (row.panel, row.quantity, row.x_unit) == wanted)
-
-    def reference_pair(self, wanted: ReferencePair, x: float) -> list[ReferenceRow]:
-        """Both rows of a pair at that x; none where one is missing."""
-        rows = self.references[wanted.file].rows if wanted.file in self.references else ()
-        place = (wanted.panel, wanted.quantity, x)
-        here = {row.series: row for row in rows if (row.panel, row.quantity, row.x) == place}
-        return [here[name] for name in wanted.series] if here.keys() >= {*wanted.series} else []
-
-    def series_of(self, figure: str) -> set[str]:
-        """The names of all series of that figure."""
-        return {row.series for row in (*self.values_of(figure), *self.statements_of(figure))}
-
-    def at(self, place: Place) -> list[Value | Statement]:
+    def at(self, place: Place) -> pd.DataFrame:
         """The values and statements at a place."""
-        wanted = (place.series, place.quantity, place.x)
-        return [
-            *(v for v in self.values_of(place.figure) if (v.series, v.quantity, v.x) == wanted),
-            *(s for s in self.statements_of(place.figure) if (s.series, s.quantity, s.x_low) == wanted),
-        ]
+        rows = select(self.values, figure=place.figure, series=place.series, quantity=place.quantity)
+        return rows[rows["x"].isna() if place.x is None else rows["x"] == place.x]
 
-    def value(self, place: Place) -> Value | None:
-        """The value at a place; None if none is public."""
-        return next((row for row in self.at(place) if isinstance(row, Value)), None)
+    def measured_for(self, figure: Figure, panel: Panel) -> pd.DataFrame:
+        """What was measured here for a panel."""
+        x_unit = panel.x_unit or figure.x_unit
+        return select(
+            self.measured, source=panel.reference, panel=panel.title, quantity=panel.layout, x_unit=x_unit
+        )
 
-    def said_of(self, system: str, workload: str, scaling_mode: str) -> list[Statement]:
-        """What is said of a workload's scaling on a system, in the figures of both."""
-        wanted = (system, workload, scaling_mode)
-        return [
-            statement
-            for figure in self.figures.values()
-            if figure.own and (figure.own.system, figure.own.workload, figure.own.scaling_mode) == wanted
-            for statement in self.statements_of(figure.id)
-        ]
+
+def select(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
+    """The rows with these values."""
+    for name, value in wanted.items():
+        frame = frame[frame[name] == value]
+    return frame
 
 
 def load_published(folder: Path = FOLDER) -> Published:
@@ -314,51 +233,36 @@ def load_published(folder: Path = FOLDER) -> Published:
         raise UsageError(
             f"no published figures in {folder}: they come with the checkout; run dlscale there or name their folder"
         )
-    catalogue = load_file(Catalogue, path)
-    statements: dict[str, list[Statement]] = {}
-    for statement in read_statements(folder):
-        statements.setdefault(statement.figure, []).append(statement)
+    catalogue, values = load_file(Catalogue, path), read_public(folder)
+    names = {panel.reference for it in catalogue.figures.values() for panel in it.panels if panel.reference}
     published = Published(
-        figures=catalogue.figures,
-        values=read_values(folder),
-        statements={name: tuple(rows) for name, rows in statements.items()},
-        same=catalogue.same,
-        references={
-            panel.reference: load_reference(panel.reference, folder)
-            for figure in catalogue.figures.values()
-            for panel in figure.panels
-            if panel.reference
-        },
+        figures=catalogue.figures, values=values, measured=read_measured(folder, names), same=catalogue.same
     )
-    _check(published, path)
+    for problem in _problems(published):
+        raise UsageError(f"{path}{problem}; correct it")
     return published
 
 
-def _check(published: Published, path: Path) -> None:
-    """Check that values, statements and catalogue match. Raises UsageError if they do not."""
-    for name in (*published.values, *published.statements):
+def _problems(published: Published) -> Iterator[str]:
+    """What of values, statements and catalogue does not match."""
+    rows = published.values
+    for name in rows["figure"].unique():
         if name not in published.figures:
-            raise UsageError(
-                f"{path}: no entry [figures.{name}], but there are values or statements of it; add one"
-            )
+            yield f": no entry [figures.{name}], but there are values or statements of it"
     for name, figure in published.figures.items():
+        own = select(rows, figure=name)
         named = {*figure.series, *(series for panel in figure.panels for series in panel.series)}
-        if unknown := sorted(named - published.series_of(name)):
-            raise UsageError(
-                f"{path}, [figures.{name}]: no series {', '.join(map(repr, unknown))} is public; correct it"
-            )
-        for row in published.values_of(name):
-            if row.x is not None and row.x_unit != figure.x_unit:
-                raise UsageError(
-                    f"{path}, [figures.{name}]: x in {figure.x_unit!r}, in {name}.csv in {row.x_unit!r}; correct one"
-                )
+        if absent := sorted(named - set(own["series"])):
+            yield f", [figures.{name}]: no series {', '.join(map(repr, absent))} is public"
+        for unit in own.loc[own["statement"].eq("") & own["x"].notna(), "x_unit"].unique():
+            if unit != figure.x_unit:
+                yield f", [figures.{name}]: x in {figure.x_unit!r}, in {name}.csv in {unit!r}"
         for panel in figure.panels:
-            if panel.reference and not published.reference_rows(figure, panel):
-                raise UsageError(
-                    f"{path}, [figures.{name}]: no row of {panel.reference}.json has panel {panel.title!r}, quantity "
-                    f"{panel.layout} and x in {figure.along(panel).x_unit!r}; correct one"
+            if panel.reference and published.measured_for(figure, panel).empty:
+                yield (
+                    f", [figures.{name}]: no row of {panel.reference}.json has panel {panel.title!r}, quantity "
+                    f"{panel.layout} and x in {panel.x_unit or figure.x_unit!r}"
                 )
-    for same in published.same:
-        for place in (same.a, same.b):
-            if not published.value(place):
-                raise UsageError(f"{path}, [[same]]: no value {place.model_dump()} is public; correct it")
+    for place in (place for same in published.same for place in (same.a, same.b)):
+        if published.at(place)["statement"].ne("").all():
+            yield f", [[same]]: no value {place.model_dump()} is public"

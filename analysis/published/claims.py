@@ -1,35 +1,20 @@
-"""Claims of publications, and what is predicted from public inputs to compare with them (`results/published/claims`).
+"""What a file of `results/published/claims` has: what is predicted of one publication, and claims to compare with it.
 
-A file is of one publication. It has inputs, which are facts of a single node and of the network, each with its kind and
-source; the curves that are predicted from them and the published figures that these belong in; and claims, which are
-published statements and values as checks of the curves. Nothing is fitted to a curve that is shown: an input from a
-figure that the file predicts is refused, but for what that figure states of the base, where the curve begins. A number
-without a source, or of a kind that is none, is refused, too.
+Inputs are facts of a single node and of the network, each with its kind and source; curves are predicted from them and
+belong in published figures; claims are published statements and values as checks of the curves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
-from dlscale.analysis.predict.assumptions import with_assumed
-from dlscale.analysis.predict.exchange import Algorithm
-from dlscale.analysis.predict.network import Network, network_of
-from dlscale.analysis.predict.profile import Profile
-from dlscale.analysis.predict.published_profiles import public_profile
-from dlscale.analysis.published.catalogue import Figure, Place, Published
-from dlscale.analysis.published.networks import NETWORKS
-from dlscale.analysis.published.reference import ReferencePair
-from dlscale.analysis.published.values import FOLDER, Filled, Kind, Statement
-from dlscale.base.definitions import Frozen, load_file
-from dlscale.base.errors import UsageError
+from dlscale.analysis.published.catalogue import Figure, Place
+from dlscale.analysis.published.values import Filled, Kind
+from dlscale.base.definitions import Frozen
 from dlscale.base.strings import Name, Text
-from dlscale.benchmarks.systems.system import load_system
-
-CLAIMS = "claims"  # the folder of the files, in that of the published values
 
 
 class Sourced(Frozen):
@@ -48,7 +33,7 @@ class Range(Sourced):
     unit: Text
 
     @model_validator(mode="after")
-    def _ordered(self) -> Range:
+    def _ordered(self) -> Self:
         if not self.low <= self.high < float("inf"):
             raise ValueError(f"low {self.low:g} is above high {self.high:g}")
         return self
@@ -69,7 +54,7 @@ class Setting(Sourced):
 class Transport(Sourced):
     """How gradients travel: all devices are in a `flat` exchange, else one for each node."""
 
-    algorithm: Algorithm
+    algorithm: Literal["ring", "two_level_ring", "halving_doubling", "tree", "parameter_servers"]
     overlap: Literal["thread", "none", "next_step"]
     flat: bool = False
 
@@ -82,9 +67,7 @@ class _Curve(Frozen):
     backend: Text  # of ours, whose colour it has
     batch: Number  # per device, under strong scaling in total
     sizes: tuple[PositiveInt, ...]
-    coordinator: Setting | None = (
-        None  # that rank 0 of Horovod asks and answers every rank, as until May 2018
-    )
+    coordinator: Setting | None = None  # rank 0 of Horovod asks and answers every rank, as until May 2018
 
 
 class DeviceCurve(_Curve):
@@ -96,7 +79,7 @@ class DeviceCurve(_Curve):
     how many cores of each work at once.
     """
 
-    network: Text  # one of `networks.NETWORKS`
+    network: Text  # one of `predictions.NETWORKS`
     transport: Transport
     strong: bool = False  # the batch is that of all devices
     base: PositiveInt  # devices with an efficiency of 1
@@ -117,7 +100,7 @@ class DeviceCurve(_Curve):
         return (*names, *filter(None, (self.cycle, self.servers, self.threads)))
 
     @model_validator(mode="after")
-    def _serves(self) -> DeviceCurve:
+    def _serves(self) -> Self:
         served = self.transport.algorithm == "parameter_servers"
         if (served, served) != (bool(self.servers), bool(self.threads)):
             raise ValueError("servers and threads belong to algorithm parameter_servers, and to no other")
@@ -125,11 +108,7 @@ class DeviceCurve(_Curve):
 
 
 class SystemCurve(_Curve):
-    """A curve over the nodes of one of our systems, one rank each, from what is public of a workload on it.
-
-    That is its stored profile, else one that is derived from rates of other networks on such nodes; and the network of
-    the system's file, with what that does not state as rehearsals assume it.
-    """
+    """A curve over the nodes of one of our systems, one rank each, from what is public of a workload on it."""
 
     system: Name
     workload: Name
@@ -143,22 +122,17 @@ class SystemCurve(_Curve):
         """Whether the batch is that of all ranks."""
         return self.scaling_mode == "strong"
 
-    @property
-    def node(self) -> tuple[Network, Profile]:
-        """The network, and the profile of one node. Raises UsageError."""
-        machine, _ = with_assumed(load_system(self.system))
-        return network_of(machine), public_profile(machine, self.workload)
-
-    @property
-    def assumed(self) -> Iterator[str]:
-        """What stands for what is not public, in words."""
-        _, profile = self.node
-        if profile.evidence == "derived":
-            yield f"a step of {self.workload}: {profile.source}"
-        yield from with_assumed(load_system(self.system))[1]
-
 
 AnyCurve = DeviceCurve | SystemCurve
+
+
+class ReferencePair(Frozen):
+    """Two series that were measured here, and a quantity: the first over the second is compared with a ratio."""
+
+    file: Name  # of results/reference/series
+    panel: Text = ""
+    quantity: Name
+    series: tuple[Text, Text]
 
 
 class Claim(Frozen):
@@ -172,8 +146,8 @@ class Claim(Frozen):
 
     `at` two sizes a quantity or ratio is between `low` and `high` on all from the first to the second. `low` and `high`
     are the statement's own numbers where it has some; else `reading` says how words became numbers. What is said of a
-    curve's shape is also compared with cells of ours (`shapes`), of each curve's backend or of those in `ours`, or with
-    series of a `reference`; a claim without a curve is compared with nothing else.
+    curve's shape is also compared with cells of ours, of each curve's backend or of those in `ours`, or with series of
+    a `reference`; a claim without a curve is compared with nothing else.
     """
 
     figure: Text
@@ -195,28 +169,25 @@ class Claim(Frozen):
     reason: Text = ""  # why the prediction disagrees, where it does
 
     @model_validator(mode="after")
-    def _whole(self) -> Claim:
+    def _whole(self) -> Self:
         wanted = {
-            "values": set(),
-            "quantity": {"statement", "quantity", "at"},
-            "ratio": {"statement", "at"},
-            "gain": {"statement", "at", "changed", "reading"},
-            "scaling_ends": {"statement", "threshold", "reading"},
+            "values": (),
+            "quantity": ("at", "quantity", "statement"),
+            "ratio": ("at", "statement"),
+            "gain": ("at", "changed", "reading", "statement"),
+            "scaling_ends": ("reading", "statement", "threshold"),
         }[self.check]
-        if lacks := sorted(name for name in wanted if not getattr(self, name)):
+        if lacks := [name for name in wanted if not getattr(self, name)]:
             raise ValueError(f"check {self.check} needs {', '.join(lacks)}")
-        if self.or_curves and (
-            self.check not in ("ratio", "quantity") or len(self.or_curves) != len(self.curves)
-        ):
+        ranged = self.check in ("ratio", "quantity")
+        if self.or_curves and (not ranged or len(self.or_curves) != len(self.curves)):
             raise ValueError("or_curves are of another ratio or quantity, as many as curves")
         elsewhere = self.ours or (self.reference and self.check == "ratio")
         if len(self.curves) != (2 if self.check == "ratio" else 1) and (self.curves or not elsewhere):
             raise ValueError(f"check {self.check} is of {'2 curves' if self.check == 'ratio' else '1 curve'}")
         if self.ours and self.check not in ("quantity", "scaling_ends"):
             raise ValueError(f"ours are backends for checks quantity and scaling_ends, not {self.check}")
-        if isinstance(self.at, tuple) and (
-            self.check not in ("quantity", "ratio") or self.at[0] >= self.at[1]
-        ):
+        if isinstance(self.at, tuple) and (not ranged or self.at[0] >= self.at[1]):
             raise ValueError("at is one size, or of a quantity or ratio the first and the last of several")
         if (self.low is not None or self.high is not None) and not self.reading:
             raise ValueError("low and high of ours, without a reading that says how the words became numbers")
@@ -257,19 +228,6 @@ class Publication(Frozen):
         drawn = [figure for curve in self.curves for figure in curve.figures]
         return tuple(dict.fromkeys([*drawn, *(claim.figure for claim in self.claims if claim.curves)]))
 
-    def assumed(self, name: str) -> tuple[str, ...]:
-        """What of the curve of that name is assumed, for it is not public, in words."""
-        curve = self.curve(name)
-        if isinstance(curve, SystemCurve):
-            return tuple(curve.assumed)
-        inputs = {entry: self.inputs[entry] for entry in curve.inputs}
-        ranges = [
-            f"{entry.replace('_', ' ')}: {limits.low:g} to {limits.high:g} {limits.unit}"
-            for entry, limits in inputs.items()
-            if limits.kind == "assumed"
-        ]
-        return (*ranges, *(["how gradients travel"] if curve.transport.kind == "assumed" else []))
-
     def curve(self, name: str) -> AnyCurve:
         """The curve of that name."""
         return next(curve for curve in self.curves if curve.name == name)
@@ -280,15 +238,15 @@ class Publication(Frozen):
         return _sourced_in(self, "")
 
     @model_validator(mode="after")
-    def _names(self) -> Publication:
+    def _names(self) -> Self:
         for curve in self.device_curves:
             for name in curve.inputs:
                 if name not in self.inputs:
                     raise ValueError(f"curve {curve.name}: no input {name!r}")
         names = [curve.name for curve in self.curves]
         for claim in self.claims:
-            if unknown := [name for name in (*claim.curves, *claim.or_curves) if name not in names]:
-                raise ValueError(f"a claim of {claim.figure}: no curve {unknown[0]!r}")
+            if absent := [name for name in (*claim.curves, *claim.or_curves) if name not in names]:
+                raise ValueError(f"a claim of {claim.figure}: no curve {absent[0]!r}")
             if claim.changed and not any(curve.name == claim.curves[0] for curve in self.system_curves):
                 raise ValueError(f"a claim of {claim.figure}: check gain is of a curve on a system")
         return self
@@ -306,74 +264,6 @@ def _sourced_in(content: object, place: str) -> Iterator[tuple[str, Sourced]]:
     elif isinstance(content, tuple):
         for index, part in enumerate(content):
             yield from _sourced_in(part, f"{place}.{getattr(part, 'name', index)}")
-
-
-def load_publications(published: Published, folder: Path = FOLDER) -> list[Publication]:
-    """The publications of that folder of published values, checked against these. Raises UsageError."""
-    return [load_publication(path, published) for path in sorted((folder / CLAIMS).glob("*.toml"))]
-
-
-def load_publication(path: Path, published: Published) -> Publication:
-    """The publication in a file, checked: no input is from a figure that is predicted, every claim was published.
-
-    Raises UsageError.
-    """
-    publication = load_file(Publication, path)
-    for name in (*publication.figures, *(claim.figure for claim in publication.claims)):
-        published.figure(name)
-    for place, problem in _problems(publication, published):
-        raise UsageError(f"{path}, {place}: {problem}; correct it")
-    return publication
-
-
-def _problems(publication: Publication, published: Published) -> Iterator[tuple[str, str]]:
-    for device_curve in publication.device_curves:
-        if device_curve.network not in NETWORKS:
-            yield (
-                f"curve {device_curve.name}",
-                f"no network {device_curve.network!r}; choose one of: {', '.join(NETWORKS)}",
-            )
-    sources = [(place, entry.source) for place, entry in publication.sourced]
-    sources += [(curve.name, curve.node[1].source) for curve in publication.system_curves]
-    for place, source in sources:
-        for name in publication.figures:
-            if name in source or published.figure(name).title in source:
-                yield place, f"its source is {name}, the figure that it predicts"
-    for place, entry in publication.sourced:
-        for origin in entry.published:
-            yield from ((place, problem) for problem in _origin_problems(publication, origin, published))
-    for claim in publication.claims:
-        if (pair := claim.reference) and not published.reference_pair(pair, claim.sizes[1]):
-            place = f"{' and '.join(map(repr, pair.series))}, {pair.quantity} at {claim.at}"
-            yield f"a claim of {claim.figure}", f"no {place} in the panel's {pair.file}.json"
-        if claim.statement and statement_of(claim, published) is None:
-            yield f"a claim of {claim.figure}", f"no statement {claim.statement!r} is public"
-        if claim.check == "values" and not publication.curve(claim.curves[0]).figures.get(claim.figure):
-            yield f"a claim of {claim.figure}", f"curve {claim.curves[0]} is of no series there"
-    for curve in publication.curves:
-        for name, series in curve.figures.items():
-            if series and series not in published.series_of(name):
-                yield f"curve {curve.name}", f"no series {series!r} is public in {name}"
-
-
-def _origin_problems(publication: Publication, origin: Place, published: Published) -> Iterator[str]:
-    if not published.at(origin):
-        what = f"{origin.series or 'no series'}, {origin.quantity} at {origin.x} in {origin.figure}"
-        yield f"no such row in results/published: {what}"
-    if origin.figure in publication.figures and origin.x is not None:
-        figure = published.figure(origin.figure)
-        base = min(x_of(figure, curve, curve.base) for curve in publication.curves)
-        if origin.x > base:
-            yield (
-                f"it is from {origin.figure}, the figure that it predicts, at {origin.x:g} {figure.x_unit}; "
-                f"only what that states up to {base:g} is an input"
-            )
-
-
-def statement_of(claim: Claim, published: Published) -> Statement | None:
-    """The statement that a claim is made of; None if it is not public."""
-    rows = published.statements_of(claim.figure)
-    return next((row for row in rows if row.statement == claim.statement), None)
 
 
 def x_of(figure: Figure, curve: AnyCurve, size: int) -> float:

@@ -1,326 +1,352 @@
-"""Published figures in their own layout: their public data, what is predicted of them, and our series.
+"""Published figures: panels of what is public, what is predicted and what is ours, each mostly plot.
 
-The small print says which data are public, what is only stated in words, and which of our series are drawn.
+Published values are strokes, predictions lines in a band, points of ours filled marks (white inside where emulated); no
+line joins two kinds. A figure is drawn if three values or more are public, or there is a prediction or a point of
+ours; what is only words stays in the table of claims.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from dlscale.analysis.figures.write import save_figure
-from dlscale.analysis.measured import Measured
-from dlscale.analysis.plots import Figure as Declared
-from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.published.catalogue import Figure, Published
-from dlscale.analysis.published.claim_verdicts import VERDICTS, ClaimVerdict
-from dlscale.analysis.published.output import band_text, claim_text, range_text
-from dlscale.analysis.published.panels import (
-    NOT_PUBLISHED,
-    PUBLISHED,
-    SIMULATED,
-    Content,
-    content_of,
-    plot_of,
-)
-from dlscale.analysis.published.predictions import PredictedCurve
-from dlscale.analysis.published.values import HALF_WIDTH, Statement
-from dlscale.base.files import all_or_nothing
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
+from matplotlib.lines import Line2D
 
-COLUMNS = (
-    *("figure", "panel", "evidence", "series", "system", "x", "x_unit", "quantity", "y", "low", "high"),
+from dlscale.analysis.frames import theme
+from dlscale.analysis.frames.load import Study
+from dlscale.analysis.frames.render.figures import NO_DATE
+from dlscale.analysis.published.catalogue import RATIOS, Figure, Panel, Published, select
+from dlscale.analysis.published.checks import own_points
+from dlscale.analysis.published.values import HALF_WIDTH, PLACES, factor
+from dlscale.base.files import all_or_nothing
+from dlscale.base.strings import to_csv
+
+MIN_VALUES = 3  # for a curve to be drawn for its published values alone
+STROKES = ("x", "+", "1", "2", "3", "4")  # marks of published series
+WIDTH, HEIGHT, ROW = 3.5, 2.3, 0.34  # inches of a panel, and of a row of one
+MARGINS = {"left": 0.72, "bottom": 0.62, "right": 0.12, "gap": 0.75}  # inches
+CLOSE = 1.6  # ticks of a logarithmic axis that are nearer than this factor overlap
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "published": ("published", {"marker": "x", "markersize": 7, "linestyle": "none"}),
+    "simulated": ("simulated, 5 to 95 %", {"linestyle": "--"}),
+    "measured": ("measured", {"marker": "o", "linestyle": "none"}),
+    "emulated": ("emulated", {"marker": "o", "markerfacecolor": "white", "linestyle": "none"}),
+}
+Looks = dict[str, tuple[str, str, str]]
+NUMBERS = ["y", "low", "high"]
+COLUMNS = [
+    *(
+        "figure",
+        "panel",
+        "evidence",
+        "series",
+        "system",
+        "backend",
+        "x",
+        "x_high",
+        "x_unit",
+        "quantity",
+        *NUMBERS,
+    ),
     *("y_unit", "kind", "source", "note"),
-)
+]
+
+
+def panels_of(
+    published: Published,
+    figure: Figure,
+    predicted: pd.DataFrame,
+    studies: Sequence[Study] = (),
+    stand_in: str | None = None,
+) -> list[tuple[Panel, pd.DataFrame]]:
+    """The panels that are drawn, each with its rows in the panel's unit: published, predicted, measured."""
+    found = []
+    for index, panel in enumerate(figure.panels):
+        curves = select(predicted, figure=figure.id, panel=index).assign(evidence="simulated")
+        parts = [
+            _public(published, figure, panel),
+            curves.assign(source="claims/" + curves["publication"] + ".toml"),
+        ]
+        if panel.reference:
+            parts = [published.measured_for(figure, panel)]
+        elif figure.own:
+            own = figure.own.narrowed(panel.own)
+            points = own_points(figure, own, panel.layout, studies, stand_in)
+            origins = [studies[at].origin for at in points["at"]]
+            parts.append(points.rename(columns={"name": "series"}).assign(source=origins))
+        rows = pd.concat([part.reindex(columns=COLUMNS).astype(object) for part in parts], ignore_index=True)
+        fixed = {"figure": figure.id, "panel": panel.title or panel.layout, "quantity": panel.layout}
+        rows = rows.assign(**fixed, x_unit=panel.x_unit or figure.x_unit, y_unit=panel.y_unit)
+        scale = factor(panel.layout, panel.y_unit)
+        rows[["x", "x_high", *NUMBERS]] = rows[["x", "x_high", *NUMBERS]].astype(float)
+        rows[NUMBERS] /= scale
+        values = (rows["evidence"] == "published") & (rows["x_high"].isna() | (rows["x"] == rows["x_high"]))
+        if values.sum() >= MIN_VALUES or rows["evidence"].ne("published").any():
+            found.append((panel, rows))
+    rates_alone = [
+        panel
+        for panel, rows in found
+        if panel.layout == "throughput"
+        and rows["series"].nunique() > 1
+        and rows["evidence"].eq("simulated").all()
+    ]
+    # Predicted rates lie on each other; the efficiencies beside them do not.
+    return [
+        (panel, rows) for panel, rows in found if panel not in rates_alone or len(found) == len(rates_alone)
+    ]
+
+
+def _public(published: Published, figure: Figure, panel: Panel) -> pd.DataFrame:
+    """Published values of a panel, with the limits that are published, and what is said of places or ranges."""
+    rows = select(published.values, figure=figure.id)
+    rows = rows[rows["series"].isin(panel.series)] if panel.series else rows
+    values = select(rows, quantity=panel.layout, statement="")
+    widths = select(rows, quantity=panel.layout + HALF_WIDTH)[["series", "x", "y"]]
+    half = values[["series", "x"]].merge(widths, on=["series", "x"], how="left")["y"].to_numpy()
+    values = values.assign(low=values["y"] - half, high=values["y"] + half)
+    said = rows[rows["label"].ne("") & rows["quantity"].isin([panel.layout, *PLACES]) & rows["x"].notna()]
+    said = said[
+        (said["x_unit"] == figure.x_unit) & (said["quantity"].ne("linear") | (panel.layout in RATIOS))
+    ]
+    said = said.assign(note=said["statement"])
+    is_range = said["x"] != said["x_high"]
+    found = pd.concat([values, said[~is_range]])
+    found["series"] = [figure.label(series) for series in found["series"]]
+    ranges = said[is_range]
+    return pd.concat([found, ranges.assign(series=ranges["label"])]).assign(backend="")
 
 
 def write_figures(
-    published: Published,
+    drawn: Sequence[tuple[Figure, list[tuple[Panel, pd.DataFrame]]]],
     folder: Path,
     *,
-    names: Collection[str] = (),
-    studies: Sequence[Measured] = (),
-    predicted: Sequence[PredictedCurve] = (),
-    claims: Sequence[ClaimVerdict] = (),
-    stand_in: str | None = None,
-    alone: bool = True,
+    paper: float | None = None,
 ) -> list[Path]:
-    """Draw published figures (by default all with a layout) into `folder` and return the paths of the files.
+    """Draw figures into the folder, `<id>.png`, `.pdf`, `.svg` and `.csv`, and return the paths.
 
-    Files are `<id>.png`, `.pdf`, `.svg` and the `.csv` behind them. `studies` are our own; their cells are drawn if
-    they match the catalogue. `claims` are verdicts on what is predicted. `stand_in` is a system of ours that replaces
-    the publication's. Without `alone`, only figures with cells of ours or a predicted curve are drawn. Raises
-    UsageError for an unknown figure, and where one file cannot be written; those of an earlier call then stay, all of
-    them.
+    `paper` is a printed width in inches: panels then stand below each other. Raises UsageError where one file cannot be
+    written; those of an earlier call then stay, all of them.
     """
-    figures = [published.figure(name) for name in names or published.figures]
-    written: list[Path] = []
+    theme.use()
+    names: list[str] = []
     with all_or_nothing(folder) as place:
-        for figure in figures:
-            contents = content_of(published, figure, studies, stand_in=stand_in, predicted=predicted)
-            known = any(each.ours or each.predicted or each.reference for each in contents)
-            if not contents or not (alone or known):
-                continue
-            where = provenance(published, figure, contents, studies)
-            own = [row for row in claims if row.claim and row.figure.id == figure.id]
-            written += save_figure(
-                declared(published, figure, contents, where, own), place / figure.id, where
+        for figure, panels in drawn:
+            picture = draw(figure, panels, paper=paper)
+            for ending, no_date in NO_DATE.items():
+                names.append(f"{figure.id}.{ending}")
+                picture.savefig(place / names[-1], metadata=no_date, dpi=200)
+            plt.close(picture)
+            names.append(f"{figure.id}.csv")
+            rows = pd.concat([rows for _, rows in panels])
+            records = rows.astype(object).where(rows.notna(), None).to_dict("records")
+            (place / names[-1]).write_text(to_csv(records), encoding="utf-8")
+    return [folder / name for name in names]
+
+
+def draw(
+    figure: Figure, panels: Sequence[tuple[Panel, pd.DataFrame]], *, paper: float | None = None
+) -> Picture:
+    """The panels side by side, below a title and one legend, with one line on sources below."""
+    columns = 1 if paper else min(len(panels), 3)
+    num_lines = -(-len(panels) // columns)
+    rows = pd.concat([rows for _, rows in panels])
+    looks = _looks(rows)
+    handles = _handles(panels, rows, looks)
+    width = paper or (4.8 if columns == 1 else WIDTH * columns)
+    per_line = max(1, int((width - 0.1) / (0.053 * max(map(len, handles)) + 0.45)))
+    top = 0.42 + 0.15 * -(-len(handles) // per_line) + 0.2 * any(panel.title for panel, _ in panels)
+    tallest = max(ROW * len(set(_names(own))) + 0.3 if panel.bars else 0.0 for panel, own in panels)
+    inner, between = max(HEIGHT, tallest), MARGINS["gap"]
+    height = top + MARGINS["bottom"] + num_lines * inner + (num_lines - 1) * between
+    picture, places = plt.subplots(
+        num_lines,
+        columns,
+        figsize=(width, height),
+        squeeze=False,
+        sharey=_is_shared(panels),
+        gridspec_kw={
+            "left": MARGINS["left"] / width,
+            "right": 1 - MARGINS["right"] / width,
+            "bottom": MARGINS["bottom"] / height,
+            "top": 1 - top / height,
+            "wspace": between / ((width - 0.8 - (columns - 1) * between) / columns),
+            "hspace": between / inner,
+        },
+    )
+    for place in places.flat[len(panels) :]:
+        place.set_visible(False)
+    for (panel, own), axes in zip(panels, places.flat, strict=False):
+        if panel.bars:
+            _draw_rows(axes, panel, own, looks)
+        else:
+            _draw_curves(axes, figure, panel, own, looks)
+        title = ": ".join(filter(None, ("measured here" if panel.reference else "", panel.title)))
+        axes.set_title(title, fontsize=8, loc="left")
+    values = rows.loc[rows["evidence"] == "published", "kind"].isin(["table", "read off a figure"])
+    nature = (
+        ""
+        if values.any() or not rows["evidence"].eq("simulated").any()
+        else "; simulated, published only as a picture"
+    )
+    texts: dict[str, Any] = {"x": 0.06 / width, "va": "top"}
+    picture.text(y=1 - 0.05 / height, s=figure.title, fontsize=9, fontweight="bold", **texts)
+    picture.text(y=1 - 0.22 / height, s=figure.workload + nature, fontsize=7, color="#444444", **texts)
+    picture.legend(
+        handles.values(), handles, loc="upper left", bbox_to_anchor=(0.0, 1 - 0.32 / height), ncols=per_line
+    )
+    picture.text(
+        y=0.14 / height, s=sources(figure, rows)[: int(28 * width)], fontsize=5, color="#666666", **texts
+    )
+    return picture
+
+
+def _is_shared(panels: Sequence[tuple[Panel, pd.DataFrame]]) -> bool:
+    """Whether the panels have one scale: curves of the same quantity."""
+    return len({(panel.layout, panel.y_unit) for panel, _ in panels}) == 1 and not any(
+        it.bars for it, _ in panels
+    )
+
+
+def sources(figure: Figure, rows: pd.DataFrame) -> str:
+    """One line: the publication, and where all else is from."""
+    others = rows.loc[rows["evidence"] != "published", ["evidence", "source"]].drop_duplicates()
+    return "; ".join(
+        [figure.publication, *(f"{kind}: {source}" for kind, source in others.itertuples(index=False))]
+    )
+
+
+def _handles(
+    panels: Sequence[tuple[Panel, pd.DataFrame]], rows: pd.DataFrame, looks: Looks
+) -> dict[str, Any]:
+    """What the legend shows: series of curves, and kinds of evidence, in grey."""
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(name for panel, own in panels if not panel.bars for name in own["series"]):
+        own = rows[rows["series"] == name]
+        evidence = next(kind for kind in KINDS if kind in set(own["evidence"]))
+        style = _style(evidence, looks[name]) if name in looks else {"color": "#BBBBBB", "linewidth": 4}
+        is_line = own["evidence"].eq("simulated").any() or own["x"].isna().all() or name not in looks
+        found[name] = Line2D([], [], **{"linestyle": "-" if is_line else "none", **style})
+    for kind in rows["evidence"].unique():
+        label, look = KINDS[kind]
+        found[label] = Line2D([], [], color="#666666", **look)
+    return found
+
+
+def _looks(rows: pd.DataFrame) -> Looks:
+    """Series -> colour, mark and stroke: what is ours has its backend's, what is published one that is left."""
+    spare = [look for backend, look in theme.LOOKS.items() if backend not in set(rows["backend"])]
+    looks: Looks = {}
+    series = rows[~_is_range(rows)].sort_values("evidence", key=lambda it: it != "published", kind="stable")
+    series = series.drop_duplicates("series")[["series", "backend"]]
+    for (name, backend), stroke in zip(series.itertuples(index=False), cycle(STROKES), strict=False):
+        look = theme.LOOKS.get(backend)
+        if not look or look in {own[:2] for own in looks.values()}:
+            look = spare.pop(0) if spare else theme.LOOKS["none"]
+        looks[name] = (*look, stroke)
+    return looks
+
+
+def _is_range(rows: pd.DataFrame) -> pd.Series:
+    """Which rows are of a range of places; the others are points."""
+    return rows["x_high"].notna() & (rows["x"] != rows["x_high"])
+
+
+def _groups(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame, list[pd.Series]]]:
+    """Name, evidence, rows and lengths of error bars of each series of one kind."""
+    for (name, evidence), own in rows.groupby(["series", "evidence"], sort=False):
+        own = own.sort_values("x", kind="stable")
+        yield name, evidence, own, [(own["y"] - own["low"]).fillna(0), (own["high"] - own["y"]).fillna(0)]
+
+
+def _style(evidence: str, look: tuple[str, str, str]) -> dict[str, Any]:
+    color, mark, stroke = look
+    marker = stroke if evidence == "published" else "" if evidence == "simulated" else mark
+    face = {"markerfacecolor": "white"} if evidence == "emulated" else {}
+    large = {"markersize": 7, "markeredgewidth": 1.5} if evidence == "published" else {}
+    return {"color": color, "marker": marker, **face, **large}
+
+
+def _draw_curves(axes: Axes, figure: Figure, panel: Panel, rows: pd.DataFrame, looks: Looks) -> None:
+    """Each series over x; what is said of a range is an area."""
+    points = rows[~_is_range(rows)]
+    for name, evidence, own, errors in _groups(points):
+        style = _style(evidence, looks[name])
+        if own["x"].isna().all():  # the publication does not say where
+            for y in own["y"]:
+                axes.axhline(y, color=style["color"], linestyle="-.", linewidth=0.8)
+        elif evidence == "simulated":
+            axes.fill_between(
+                own["x"], own["low"], own["high"], color=style["color"], alpha=0.13, linewidth=0
             )
-    return [folder / path.name for path in written]
+            axes.plot(own["x"], own["y"], "--", **style)
+        else:
+            alike = len(own[["kind", "system"]].drop_duplicates()) == 1 and own["x"].is_unique
+            joined = alike and (evidence == "published" or panel.reference)
+            line = "none" if not joined else ":" if evidence == "published" else "-"
+            axes.errorbar(own["x"], own["y"], yerr=errors, capsize=2, linestyle=line, **style)
+    for row in rows[_is_range(rows)].drop_duplicates("series").to_dict("records"):
+        area: dict[str, Any] = {"color": "#999999", "alpha": 0.35}
+        if pd.isna(row["low"]):
+            axes.axvspan(row["x"], row["x_high"], linewidth=0, **area)
+        else:
+            axes.fill_between([row["x"], row["x_high"]], row["low"], row["high"], linewidth=3, **area)
+    _guides(axes, figure, panel, points)
+    axes.set_xlabel(panel.x_label or figure.x_label)
+    if (panel.x_scale or figure.x_scale) != "linear":
+        theme.rank_axis(axes, rows[rows["x"].notna()], x="x", label=panel.x_label or figure.x_label)
+        places = sorted(set(rows["x"].dropna()))
+        ticks = places[-1:]
+        for place in reversed(places):
+            ticks += [place] if ticks[-1] / place >= CLOSE else []
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    if panel.y_scale == "log":
+        theme.log_axis(axes.yaxis, base=10 if points["y"].max() > 30 * points["y"].min() else 2)
+    if panel.layout == "efficiency":
+        ideal = 1 / factor(panel.layout, panel.y_unit)
+        axes.set_ylim(0, max(1.12 * ideal, 1.06 * points[NUMBERS].max().max()))
+    axes.set_ylabel(f"{panel.y_label} [{panel.y_unit}]")
 
 
-def provenance(
-    published: Published, figure: Figure, contents: Sequence[Content], studies: Sequence[Measured]
-) -> Provenance:
-    """The origin of the figure; the hash covers the publication's entry, values, statements, and our records."""
-    names = {point.study for content in contents for point in content.ours}
-    used = [study.provenance for study in studies if ", ".join(study.provenance.studies) in names]
-    content = [
-        figure.model_dump(mode="json"),
-        [row.model_dump(mode="json") for row in published.values_of(figure.id)],
-        [row.model_dump(mode="json") for row in published.statements_of(figure.id)],
-        *([row.model_dump(mode="json") for row in each.reference] for each in contents if each.reference),
-        sorted(origin.data_hash for origin in used),
-        # What is assumed is words, no data.
-        *(_rounded(asdict(curve) | {"assumed": ()}) for content in contents for curve in content.predicted),
-    ]
-    return Provenance(
-        studies=(PUBLISHED, *sorted({study for origin in used for study in origin.studies})),
-        systems=tuple(sorted({system for origin in used for system in origin.systems})) or (PUBLISHED,),
-        commits=tuple(sorted({commit for origin in used for commit in origin.commits})) or ("none",),
-        commands=tuple(sorted({command for origin in used for command in origin.commands})),
-        data_hash=hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest(),
+def _guides(axes: Axes, figure: Figure, panel: Panel, points: pd.DataFrame) -> None:
+    """Ideal scaling, or where two are equal."""
+    grey: dict[str, Any] = {"color": "#999999", "linewidth": 0.8, "zorder": 1}
+    ends = points["x"].min(), points["x"].max()
+    if panel.layout in ("efficiency", "relative_throughput"):
+        axes.axhline(1 / factor(panel.layout, panel.y_unit), **grey)
+    elif panel.layout == "speed_up":
+        axes.plot(ends, [x / figure.base_x for x in ends], **grey)
+    elif panel.layout == "throughput":
+        for x, y in points.sort_values("x").drop_duplicates("series")[["x", "y"]].itertuples(index=False):
+            axes.plot((x, ends[1]), (y, y * ends[1] / x), **grey)
+
+
+def _names(rows: pd.DataFrame) -> pd.Series:
+    """The rows of a panel of rows: a series, and its x where there are several; predictions only where others are."""
+    others = rows.loc[rows["evidence"] != "simulated", ["series", "x"]].drop_duplicates().assign(kept=True)
+    kept = rows[["series", "x"]].merge(others, on=["series", "x"], how="left")["kept"].eq(True).to_numpy()
+    places = (
+        rows["x"].map(lambda x: "at an unknown number of" if pd.isna(x) else f"{x:g}") + " " + rows["x_unit"]
     )
+    return (rows["series"] + (", " + places if others["x"].nunique(dropna=False) > 1 else ""))[kept]
 
 
-def _rounded(value: Any) -> Any:
-    """With floats to 9 digits: the last ones of what is computed depend on the CPU's vector instructions."""
-    if isinstance(value, dict):
-        return {name: _rounded(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(part) for part in value]
-    return float(f"{value:.9g}") if isinstance(value, float) else value
-
-
-def declared(
-    published: Published,
-    figure: Figure,
-    contents: Sequence[Content],
-    where: Provenance,
-    claims: Sequence[ClaimVerdict] = (),
-) -> Declared:
-    """The figure, a panel per plot, side by side; those of the same quantity share a scale. `claims` are its own.
-
-    One of which nothing but words is public, and nothing was measured, is small and has the words as its subtitle.
-    """
-    shown = [content for content in contents if not _is_one_line(content, contents)]
-    axes = {(content.panel.layout, content.panel.y_unit, content.panel.reference) for content in shown}
-    in_words = only_words(contents)
-    said = [one.statement for one in published.statements_of(figure.id) if not one.quantity]
-    whose = "Published: " if any(content.reference for content in shown) else ""
-    lines = verdict_lines(claims) if claims or not in_words else said
-    return Declared(
-        name=figure.id,
-        title=figure.title,
-        warning=_nature(contents),
-        subtitle="\n".join((whose + figure.workload, *lines)),
-        small_print=tuple(small_print(published, figure, contents, where, claims)),
-        panels=tuple(plot_of(content, contents) for content in shown),
-        rows=csv_rows(figure, contents, published.statements_of(figure.id)),
-        wide=len(shown) > 1,
-        small=in_words,
-        num_rows=2 if len(shown) == 4 else 1,
-        shared=len(axes) == 1,
-    )
-
-
-def only_words(contents: Sequence[Content]) -> bool:
-    """Whether no value of the figure is public, and none was measured."""
-    return not any(content.marks or content.ours or content.reference for content in contents)
-
-
-def _is_one_line(content: Content, among: Sequence[Content]) -> bool:
-    """Whether only predicted rates are known, which lie on each other, and efficiencies beside them do not."""
-    layouts = {each.panel.layout for each in among}
-    alone = len(content.predicted) > 1 and not (content.marks or content.ours)
-    return content.panel.layout == "throughput" and alone and "efficiency" in layouts
-
-
-def _nature(contents: Sequence[Content]) -> str:
-    """What a reader takes for published curves, and is not."""
-    if all(content.in_full or content.empty or content.reference for content in contents):
-        return ""
-    if any(content.predicted for content in contents):
-        return f"Simulated by dlscale; {NOT_PUBLISHED}"
-    return NOT_PUBLISHED
-
-
-def verdict_lines(claims: Sequence[ClaimVerdict]) -> Iterator[str]:
-    """What is claimed, with the verdict in front: `Prediction disagrees: scaling ends at 8 or 16 nodes`.
-
-    Of several numbers of one series or checks of one statement it is how many have each verdict.
-    """
-    by_words: dict[str, list[ClaimVerdict]] = {}
-    for row in claims:
-        values = row.claim and row.claim.check == "values"
-        by_words.setdefault(f"efficiency of {row.words}" if values else row.words, []).append(row)
-    for words, rows in by_words.items():
-        counts = Counter(row.verdict for row in rows)
-        found = [
-            verdict if counts[verdict] == len(rows) else f"{verdict} {counts[verdict]} of {len(rows)}"
-            for verdict in VERDICTS
-            if counts[verdict]
-        ]
-        yield f"Prediction {', '.join(found)}: {words}"
-
-
-def small_print(
-    published: Published,
-    figure: Figure,
-    contents: Sequence[Content],
-    where: Provenance,
-    claims: Sequence[ClaimVerdict] = (),
-) -> Iterator[str]:
-    """Paragraphs of small print: sources, statements, and the origin of our data."""
-    yield f"Public: {figure.public} {figure.publication}."
-    checked = [row for row in claims if row.claim and row.claim.statement]
-    for row in checked:
-        values = f"published {range_text(row)}, predicted {band_text(row.predicted)}"
-        yield f"{row.verdict.capitalize()}: {claim_text(row)}: {values}."
-    known = {row.words for row in checked}
-    if only_words(contents) and not claims:  # they are the subtitle
-        known |= {one.statement for one in published.statements_of(figure.id) if not one.quantity}
-    rest = [one for one in published.statements_of(figure.id) if one.statement not in known]
-    if rest:
-        yield f"Said: {'. '.join(map(_sentence, rest))}."
-    if not all(content.in_full or content.reference for content in contents):
-        yield "Axis limits without published values are ours."
-    yield from _of_values(published, figure, contents)
-    yield from _of_predictions(figure, contents)
-    yield from _of_reference(published, contents)
-    yield f"{_of_ours(figure, contents, where)} Data {where.data_hash[:12]}."
-
-
-def _sentence(statement: Statement) -> str:
-    mark = "" if statement.kind == "text" else f" ({statement.kind})"
-    about = "About: " if statement.about and "about" not in statement.statement.lower() else ""
-    return f"{about}{statement.statement}{mark}"
-
-
-def _of_values(published: Published, figure: Figure, contents: Sequence[Content]) -> Iterator[str]:
-    """Sentences about values that the panels do not show, and about derived or shifted ones."""
-    marks = [mark for content in contents for mark in content.marks]
-    if unplaced := [mark.value for mark in marks if mark.value and mark.x is None and figure.named_points]:
-        words = [f"{row.series} {row.printed} {row.y_unit} on a {row.system}" for row in unplaced]
-        yield f"Not on the axes, for the number of devices is not given: {', '.join(words)}."
-    for content in contents:
-        if content.marks and all(mark.value and mark.value.kind == "derived" for mark in content.marks):
-            yield f"{content.panel.y_label.capitalize()}: derived from the published values."
-    if any(content.panel.aside for content in contents):
-        yield "Points at the same place are offset."
-    drawn, rows = {mark.value for mark in marks}, published.values_of(figure.id)
-    rest = [row for row in rows if row not in drawn and not row.quantity.endswith(HALF_WIDTH)]
-    if rest:
-        quantities = dict.fromkeys(row.quantity.replace("_", " ") for row in rest)
-        yield f"Published besides, in results/published/{figure.id}.csv: {', '.join(quantities)}."
-    if any(mark.half_width for mark in marks):
-        note = next(row.note for row in rows if row.quantity.endswith(HALF_WIDTH))
-        yield f"Bars: {note.split('; ')[-1]}."
-
-
-def _of_predictions(figure: Figure, contents: Sequence[Content]) -> Iterator[str]:
-    """Where the predicted curves are from, or what is missing for one."""
-    curves = [curve for content in contents for curve in content.predicted]
-    if curves:
-        names = ", ".join(dict.fromkeys(curve.publication for curve in curves))
-        yield (
-            f"Simulated: claims/{names}.toml, from single-node facts and the network's description alone; "
-            "nothing is fitted to this figure; bands: 5 to 95 % of replicates, with dotted lines."
-        )
-        if texts := dict.fromkeys(text for curve in curves for text in curve.assumed):
-            yield f"Assumed, where nothing is public: {'; '.join(texts)}."
-    elif figure.missing:
-        yield f"Not predicted: {figure.missing}"
-
-
-def _of_reference(published: Published, contents: Sequence[Content]) -> Iterator[str]:
-    """What was measured here, and how."""
-    for name in dict.fromkeys(content.panel.reference for content in contents):
-        if name:
-            series = published.references[name]
-            runs = "; ".join(f"study {it.study} on {it.system}: {it.command}" for it in series.studies)
-            yield f"Measured here, results/reference/series/{name}.json: {series.title}. {runs}."
-
-
-def _of_ours(figure: Figure, contents: Sequence[Content], where: Provenance) -> str:
-    if any(content.ours for content in contents):
-        studies = ", ".join(where.studies[1:])
-        commits = ", ".join(commit[:12] for commit in where.commits)
-        systems = ", ".join(where.systems)
-        return f"Ours: study {studies}; system {systems}; commit {commits}; bars as in docs/metrics.md."
-    if figure.own is None:
-        return "No study of ours is of what was published."
-    return f"No study of yours fits yet. It needs: {figure.own.text}."
-
-
-def csv_rows(
-    figure: Figure, contents: Sequence[Content], statements: Sequence[Statement]
-) -> list[dict[str, Any]]:
-    """Rows with the content of each panel, in its unit, then the statements without a mark."""
-    rows = [row for content in contents for row in _panel_rows(content)]
-    drawn = {mark.statement for content in contents for mark in content.stated}
-    rows += [
-        _in_words(statement)
-        | {"quantity": statement.quantity or "statement", "x_unit": statement.x_unit}
-        | {"low": statement.low, "high": statement.high, "y_unit": statement.unit}
-        for statement in statements
-        if statement not in drawn
-    ]
-    return [dict.fromkeys(COLUMNS) | {"figure": figure.id, "x_unit": figure.x_unit} | row for row in rows]
-
-
-def _panel_rows(content: Content) -> Iterator[dict[str, Any]]:
-    panel, unit = content.panel, content.panel.unit
-    common = {"panel": panel.title or panel.layout, "quantity": panel.layout, "y_unit": panel.y_unit}
-    for mark in content.marks:
-        value, half = mark.value, mark.half_width
-        ends = {} if half is None else {"low": mark.y - half, "high": mark.y + half}
-        texts = {name: getattr(value, name) for name in ("series", "system", "kind", "source", "note")}
-        yield common | texts | ends | {"evidence": PUBLISHED, "x": mark.x, "y": mark.y}
-    for stated in content.stated:
-        y = stated.low if stated.low == stated.high else None
-        yield common | _in_words(stated.statement) | {"y": y, "low": stated.low, "high": stated.high}
-    for curve in content.predicted:
-        source = {"source": f"claims/{curve.publication}.toml", "note": "median and 5 to 95 % of replicates"}
-        for x, band in curve.points:
-            numbers = {"x": x, "y": band.median / unit, "low": band.low / unit, "high": band.high / unit}
-            yield common | numbers | source | {"evidence": SIMULATED, "series": curve.label}
-    for measured in content.reference:
-        limits = {name: measured.in_unit(getattr(measured, name), unit) for name in ("y", "low", "high")}
-        texts = {name: getattr(measured, name) for name in ("evidence", "series", "system", "x", "x_unit")}
-        source = {"source": f"reference/series/{panel.reference}.json"}
-        yield common | texts | limits | source | {"note": f"{measured.method}, n = {measured.n}"}
-    for point in content.ours:
-        own, row = point.value, point.row
-        known = {"y": own.center, "low": own.low, "high": own.high}
-        numbers = {name: end / unit for name, end in known.items() if end is not None}
-        origin = {"series": point.name, "system": row.family.system, "source": f"study {point.study}"}
-        note = f"{own.method}, n = {own.n}"
-        yield common | numbers | origin | {"evidence": row.evidence, "x": point.x, "note": note}
-
-
-def _in_words(statement: Statement) -> dict[str, Any]:
-    low, high = statement.x_low, statement.x_high
-    return {
-        "evidence": PUBLISHED,
-        "series": statement.series,
-        "quantity": statement.quantity,
-        "x": low if low == high else f"{low:g} to {high:g}",
-        "kind": statement.kind,
-        "source": statement.source,
-        "note": statement.statement,
-    }
+def _draw_rows(axes: Axes, panel: Panel, rows: pd.DataFrame, looks: Looks) -> None:
+    """A row per series and place, its name above its marks; a prediction below the others."""
+    names = _names(rows)
+    order = list(dict.fromkeys(names))[::-1]
+    for name, evidence, own, errors in _groups(rows.loc[names.index].assign(row=names.map(order.index))):
+        style = _style(evidence, looks[name]) | ({"marker": "|"} if evidence == "simulated" else {})
+        height = own["row"] - (0.2 if evidence == "simulated" else 0.0)
+        axes.errorbar(own["y"], height, xerr=errors, capsize=2, linestyle="none", **style)
+    for place, name in enumerate(order):
+        axes.text(0.01, place + 0.2, name, transform=axes.get_yaxis_transform(), fontsize=6.5)
+    axes.set(yticks=[], ylim=(-0.5, len(order) - 0.2), xlabel=f"{panel.y_label} [{panel.y_unit}]")
+    axes.margins(x=0.1)
+    if panel.y_scale == "log":
+        theme.log_axis(axes.xaxis, base=10)

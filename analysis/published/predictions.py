@@ -1,54 +1,127 @@
-"""What is predicted of publications: curves as replicates.
+"""Curves that are predicted of publications, as replicates; all that this folder asks of `predict` is asked here.
 
-Each replicate draws what is not known, and the slowest device of every step.
-
-Two kinds of curve: over the nodes of one of our systems, which `predict` has, and over devices on one switch, whose
-inputs are ranges. Of these each replicate draws every input from its range, any value as probable as any other, or in
-ranges of more than a factor of 20 any order of magnitude; an input that two curves share is drawn once for both, so
-that their ratio does not depend on it.
+Each replicate draws what is not known, and the slowest device of every step. A curve over the nodes of one of our
+systems is a scenario of `predict`. Of a curve over devices on one switch each replicate draws every input from its
+range, evenly, or in ranges of more than a factor of 20 evenly in the logarithm; an input that two curves share is drawn
+once for both, so that their ratio does not depend on it.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
+from dlscale.analysis.predict.assumptions import with_assumed
 from dlscale.analysis.predict.backend_rules import Bucket, ExchangeRule, rule_of
 from dlscale.analysis.predict.costs import coordination_cost, serving_cost
 from dlscale.analysis.predict.draws import pipelined
 from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.loggp import cost
-from dlscale.analysis.predict.network import Network
+from dlscale.analysis.predict.network import Network, network_of
 from dlscale.analysis.predict.noise import Noise, noise_of_steps, slowest
 from dlscale.analysis.predict.prediction import predict_point
-from dlscale.analysis.predict.profile import ComputedStep
+from dlscale.analysis.predict.profile import ComputedStep, Profile
+from dlscale.analysis.predict.published_profiles import public_profile
 from dlscale.analysis.predict.scenario import Scenario, changed_scenarios
 from dlscale.analysis.predict.timeline import BucketExchange, step_seconds
-from dlscale.analysis.published.catalogue import Figure, Panel, Published
-from dlscale.analysis.published.claims import (
-    AnyCurve,
-    DeviceCurve,
-    Publication,
-    Range,
-    SystemCurve,
-    x_of,
-)
-from dlscale.analysis.published.networks import Part, parts_of
-from dlscale.analysis.published.values import RATIOS
+from dlscale.analysis.published.catalogue import RATIOS, Figure, Panel, Published
+from dlscale.analysis.published.claims import AnyCurve, DeviceCurve, Publication, Range, SystemCurve, x_of
 from dlscale.benchmarks.systems.system import load_system
+from dlscale.models import load_workload
+from dlscale.models.layers import Layer, backward_shares, dense
+from dlscale.models.resnet50 import Network as ResNet
+from dlscale.models.resnet50 import step_layers
 
 REPLICATES, STEPS = 2000, 10
 FRAMEWORK = "tensorflow"  # of the published servers
-BAND = (0.05, 0.95)
+BAND = (0.05, 0.5, 0.95)
 WIDE = 20  # high over low, beyond which orders of magnitude are equally probable, not values
+LARGEST = 0.25  # of gradients that travel together: their share of the bytes, or of backpropagation
+COLUMNS = (
+    "figure",
+    "panel",
+    "series",
+    "backend",
+    "publication",
+    "x",
+    "low",
+    "y",
+    "high",
+    "predicts",
+    "assumed",
+)
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def band_of(values: Floats) -> Floats:
+    """(3,) the 5 %, 50 % and 95 % quantiles of replicates (R,)."""
+    return np.quantile(values, BAND)
+
+
+@cache
+def parts_of(network: str) -> tuple[tuple[float, float, int], ...]:
+    """Gradients in the order of backpropagation: (bytes, ready after that share of it, number of variables).
+
+    Neighbours are put together up to a quarter of the bytes and a quarter of backpropagation, as exchanges fuse them.
+    """
+    layers = [
+        (4 * (layer.kernel + layer.bias), share, 1 + bool(layer.bias))
+        for layer, share in backward_shares(NETWORKS[network]())
+        if layer.kernel
+    ]
+    total, parts, begin, before = sum(layer[0] for layer in layers), [layers[0]], 0.0, layers[0][1]
+    for size, ready, count in layers[1:]:
+        if parts[-1][0] + size > LARGEST * total or ready - begin > LARGEST:
+            parts.append((size, ready, count))
+            begin = before
+        else:
+            parts[-1] = (parts[-1][0] + size, ready, parts[-1][2] + count)
+        before = ready
+    return tuple(parts)
+
+
+def _ours(name: str) -> Sequence[Layer]:
+    workload = load_workload(name)
+    if workload.layers is None:
+        raise ValueError(f"{name} does not state its layers")
+    return workload.layers(workload.preset("paper"))
+
+
+def _resnet(*num_blocks: int) -> Sequence[Layer]:
+    """ResNet-50 with other numbers of blocks (arXiv:1512.03385, table 1)."""
+    return step_layers(load_workload("resnet50").preset("paper"), ResNet(num_blocks=num_blocks))
+
+
+def _vgg16() -> Sequence[Layer]:
+    """Configuration D of arXiv:1409.1556: stages of 3x3 convolutions, each halved by a pool; three dense layers."""
+    found: list[Layer] = []
+    inputs, size = 3, 224
+    for outputs, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(count):
+            kernel = 9 * inputs * outputs
+            name, flops = f"convolutions.{len(found)}", 2 * kernel * size**2
+            found.append(Layer(name, kernel, outputs, flops, backward=2 if found else 1))
+            inputs = outputs
+        size //= 2
+    widths = (inputs * size**2, 4096, 4096, 1000)
+    return [*found, *(dense(f"dense.{place}", *widths[place : place + 2]) for place in range(3))]
+
+
+NETWORKS: Mapping[str, Callable[[], Sequence[Layer]]] = {
+    **{name: partial(_ours, name) for name in ("resnet50", "inception_v3", "cosmogan")},
+    "resnet101": partial(_resnet, 3, 4, 23, 3),
+    "resnet152": partial(_resnet, 3, 8, 36, 3),
+    "vgg16": _vgg16,
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Replicates:
     """(REPLICATES,) of a curve on so many devices."""
 
@@ -56,157 +129,134 @@ class Replicates:
     efficiency: Floats
     samples_per_second: Floats
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Band:
-    """The median of replicates and their 5 and 95 %."""
-
-    low: float
-    median: float
-    high: float
-
-
-def band_of(values: Floats) -> Band:
-    """The band of replicates (R,)."""
-    low, median, high = np.quantile(values, (BAND[0], 0.5, BAND[1])).tolist()
-    return Band(low=low, median=median, high=high)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedCurve:
-    """A curve as predicted in one panel of a figure: (x, band) of each size, in the quantity's base unit."""
-
-    figure: str
-    panel: int  # its place in the figure
-    label: str  # in the legend; that of the published series where it predicts one
-    backend: str  # of ours, whose colour it has
-    points: tuple[tuple[float, Band], ...]
-    publication: str  # whose file of claims it is in
-    assumed: tuple[str, ...] = ()  # what of its inputs is not public, and stands in it as a range of ours
+    def quantity(self, name: str, curve: AnyCurve, figure: Figure) -> Floats | None:
+        """(R,) a published quantity in its base unit; None if the curve has none."""
+        rate, size = self.samples_per_second, self.size
+        known: dict[str, Callable[[], Floats]] = {
+            "efficiency": lambda: self.efficiency,
+            "speed_up": lambda: self.efficiency * size / curve.base,
+            "throughput": lambda: rate,
+            "seconds_per_step": lambda: (1 if curve.strong else size) * curve.batch.value / rate,
+            "seconds_per_epoch": lambda: (figure.images_per_epoch or 0) / rate,
+            "relative_time": lambda: 1 / self.efficiency,
+        }
+        absent = {"relative_time": curve.strong, "seconds_per_epoch": not figure.images_per_epoch}
+        return None if name not in known or absent.get(name) else known[name]()
 
 
+@dataclass(frozen=True, slots=True)
 class Predictions:
     """What is predicted of a publication; each curve and size is computed once."""
 
-    def __init__(
-        self, publication: Publication, gradients: Callable[[str], Sequence[Part]] = parts_of
-    ) -> None:
-        self.publication = publication
-        self._gradients = gradients
-        self._known: dict[tuple[str, int, str], Replicates] = {}
+    publication: Publication
+    gradients: Callable[[str], Sequence[tuple[float, float, int]]] = parts_of
+    _known: dict[tuple[str, int, str], Replicates] = field(default_factory=dict)
 
-    def replicates(self, name: str, size: int, *, changed: str = "") -> Replicates:
+    def replicates(self, name: str, size: int, changed: str = "") -> Replicates:
         """The curve of that name on so many devices, with what is `changed` of its network or noise."""
-        key = (name, size, changed)
+        key, curve = (name, size, changed), self.publication.curve(name)
         if key not in self._known:
-            curve = self.publication.curve(name)
             self._known[key] = (
-                _on_devices(self.publication, curve, self._gradients(curve.network), size)
+                _on_devices(self.publication, curve, self.gradients(curve.network), size)
                 if isinstance(curve, DeviceCurve)
                 else _on_system(curve, size, changed)
             )
         return self._known[key]
 
+    def ratio(self, names: Sequence[str], size: int) -> Floats:
+        """(R,) the rate of the first curve over that of the second."""
+        above, below = (self.replicates(name, size).samples_per_second for name in names)
+        return above / below
 
-def quantity_of(curve: AnyCurve, replicates: Replicates, quantity: str, figure: Figure) -> Floats | None:
-    """(R,) a published quantity of a curve's replicates, in its base unit; None if it has none."""
-    rate, size = replicates.samples_per_second, replicates.size
-    if quantity == "efficiency":
-        return replicates.efficiency
-    if quantity == "speed_up":
-        return replicates.efficiency * size / curve.base
-    if quantity == "throughput":
-        return rate
-    if quantity == "seconds_per_step":
-        return (curve.batch.value if curve.strong else size * curve.batch.value) / rate
-    if quantity == "seconds_per_epoch" and figure.images_per_epoch:
-        return figure.images_per_epoch / rate
-    if quantity == "relative_time" and not curve.strong:
-        return 1 / replicates.efficiency
-    return None
+
+def node_of(curve: SystemCurve) -> tuple[Network, Profile]:
+    """The network of a system, and what is public of the workload on one of its nodes. Raises UsageError."""
+    machine, _ = with_assumed(load_system(curve.system))
+    return network_of(machine), public_profile(machine, curve.workload)
+
+
+def assumed(publication: Publication, name: str) -> Iterator[str]:
+    """What of a curve's inputs is not public and stands in it as a range of ours, in words."""
+    curve = publication.curve(name)
+    if isinstance(curve, SystemCurve):
+        _, profile = node_of(curve)
+        if profile.evidence == "derived":
+            yield f"a step of {curve.workload}: {profile.source}"
+        yield from with_assumed(load_system(curve.system))[1]
+        return
+    for entry in curve.inputs:
+        limits = publication.inputs[entry]
+        if limits.kind == "assumed":
+            yield f"{entry.replace('_', ' ')}: {limits.low:g} to {limits.high:g} {limits.unit}"
+    if curve.transport.kind == "assumed":
+        yield "how gradients travel"
 
 
 def predicted_curves(
-    published: Published, publications: Sequence[Publication], *, names: Collection[str] = ()
-) -> list[PredictedCurve]:
-    """Every predicted curve in every panel that has its quantity; with `names` in those figures alone.
+    published: Published, publications: Sequence[Publication], names: Collection[str] = ()
+) -> pd.DataFrame:
+    """A row per size of every curve in every panel that has its quantity; with `names` in those figures alone.
 
-    In panels of relative throughput these are the ratios that a publication claims.
+    In panels of relative throughput these are the ratios that a publication claims. `panel` is its place in the figure,
+    `predicts` a published series or empty.
     """
-    return [
-        PredictedCurve(
-            figure=figure.id,
-            panel=index,
-            label=label,
-            backend=curves[0].backend,
-            points=tuple((x, band_of(values)) for x, values in sizes),
-            publication=publication.name,
-            assumed=tuple(text for curve in curves for text in publication.assumed(curve.name)),
-        )
+    rows = [
+        (figure.id, index, label, curves[0].backend, publication.name, x, *band_of(values), series, texts)
         for publication in publications
         for predictions in (Predictions(publication),)
         for figure in map(published.figure, publication.figures)
         if not names or figure.id in names
         for index, panel in enumerate(figure.panels)
         if not panel.reference
-        for label, curves, sizes in (
-            *_curves_in(predictions, figure, panel),
-            *_ratios_in(predictions, figure, panel),
+        for label, series, curves, sizes in (
+            *_curves(predictions, figure, panel),
+            *_ratios(predictions, figure, panel),
         )
-        if sizes
+        for texts in ("; ".join(text for it in curves for text in assumed(publication, it.name)),)
+        for x, values in sizes
     ]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-Drawn = tuple[str, tuple[AnyCurve, ...], list[tuple[float, Floats]]]  # label, curves, (x, replicates)
+# label, published series, curves, (x, replicates)
+Drawn = tuple[str, str, tuple[AnyCurve, ...], list[tuple[float, Floats]]]
 
 
-def _curves_in(predictions: Predictions, figure: Figure, panel: Panel) -> Iterator[Drawn]:
+def _curves(predictions: Predictions, figure: Figure, panel: Panel) -> Iterator[Drawn]:
     for curve in predictions.publication.curves:
         series = curve.figures.get(figure.id)
-        if series is None or (series and not panel.holds(series)):
+        other_base = panel.layout in RATIOS and x_of(figure, curve, curve.base) != figure.base_x
+        if series is None or (series and panel.series and series not in panel.series) or other_base:
             continue
-        label = figure.label(series) if series else curve.name
-        yield label, (curve,), _sizes_of(predictions, figure, panel, curve)
+        sizes = [
+            (
+                x_of(figure, curve, size),
+                predictions.replicates(curve.name, size).quantity(panel.layout, curve, figure),
+            )
+            for size in curve.sizes
+        ]
+        known = [(x, values) for x, values in sizes if values is not None]
+        yield figure.label(series) if series else curve.name, series, (curve,), known
 
 
-def _ratios_in(predictions: Predictions, figure: Figure, panel: Panel) -> Iterator[Drawn]:
-    publication = predictions.publication
-    for claim in publication.claims:
-        wanted = (figure.id, "ratio", "relative_throughput")
-        if (claim.figure, claim.check, panel.layout) == wanted:
-            above, below = map(publication.curve, claim.curves)
-            label = claim.label or f"{above.name} over {below.name}"
-            yield label, (above, below), _ratios_of(predictions, figure, above, below)
-
-
-def _sizes_of(
-    predictions: Predictions, figure: Figure, panel: Panel, curve: AnyCurve
-) -> list[tuple[float, Floats]]:
-    """(x, replicates) in the panel's quantity; none where that begins at other devices than the curve."""
-    if panel.layout in RATIOS and x_of(figure, curve, curve.base) != figure.base_x:
-        return []
-    found = []
-    for size in curve.sizes:
-        values = quantity_of(curve, predictions.replicates(curve.name, size), panel.layout, figure)
-        if values is None:
-            return []
-        found.append((x_of(figure, curve, size), values))
-    return found
-
-
-def _ratios_of(
-    predictions: Predictions, figure: Figure, above: AnyCurve, below: AnyCurve
-) -> list[tuple[float, Floats]]:
-    found = []
-    for size in sorted(set(above.sizes) & set(below.sizes)):
-        over, under = (predictions.replicates(curve.name, size) for curve in (above, below))
-        found.append((x_of(figure, above, size), over.samples_per_second / under.samples_per_second))
-    return found
+def _ratios(predictions: Predictions, figure: Figure, panel: Panel) -> Iterator[Drawn]:
+    for claim in predictions.publication.claims:
+        if (claim.figure, claim.check, panel.layout) == (
+            figure.id,
+            "ratio",
+            "relative_throughput",
+        ) and claim.curves:
+            above, below = map(predictions.publication.curve, claim.curves)
+            sizes = [
+                (x_of(figure, above, size), predictions.ratio(claim.curves, size))
+                for size in sorted(set(above.sizes) & set(below.sizes))
+            ]
+            yield claim.label or f"{above.name} over {below.name}", "", (above, below), sizes
 
 
 def scenario_of_curve(curve: SystemCurve) -> Scenario:
     """What is predicted of a curve on one of our systems, by the engine that is always there. Raises UsageError."""
-    network, profile = curve.node
+    network, profile = node_of(curve)
     machine = load_system(curve.system)
     servers = curve.servers.value if curve.servers else 1
     rule = rule_of(
@@ -216,6 +266,7 @@ def scenario_of_curve(curve: SystemCurve) -> Scenario:
         num_servers=servers,
         spare_core=machine.has_spare_core(1),
     )
+    tensors = len(profile.gradients)
     return Scenario(
         network=network,
         profile=profile,
@@ -225,104 +276,88 @@ def scenario_of_curve(curve: SystemCurve) -> Scenario:
         batch=curve.batch.value,
         num_servers=lambda _: servers,
         coordination=coordination_cost(machine) if curve.coordinator else None,
-        serving=serving_cost(
-            machine,
-            curve.backend,
-            profile.framework,
-            num_tensors=len(profile.gradients),
-        ),
+        serving=serving_cost(machine, curve.backend, profile.framework, num_tensors=tensors),
         num_replicates=REPLICATES,
     )
 
 
 def _on_system(curve: SystemCurve, size: int, changed: str) -> Replicates:
     scenario = scenario_of_curve(curve)
-    if changed:
-        scenario = changed_scenarios(scenario)[changed]
-    point = predict_point(scenario, size)
-    return Replicates(size=size, efficiency=point.replicates, samples_per_second=point.rates)
+    point = predict_point(changed_scenarios(scenario)[changed] if changed else scenario, size)
+    return Replicates(size, point.replicates, point.rates)
 
 
-def _on_devices(publication: Publication, curve: DeviceCurve, parts: Sequence[Part], size: int) -> Replicates:
-    step, backward, rate, latency, variation = (
-        drawn(name, publication.inputs[name])
-        for name in (curve.step, curve.backward, curve.rate, curve.latency, curve.variation)
-    )
+def _on_devices(
+    publication: Publication, curve: DeviceCurve, parts: Sequence[tuple[float, float, int]], size: int
+) -> Replicates:
+    names = (curve.step, curve.backward, curve.rate, curve.latency, curve.variation)
+    step, backward, rate, latency, variation = (drawn(name, publication.inputs[name]) for name in names)
     cycle = publication.inputs[curve.cycle].low if curve.cycle else 0.0
-    counts = drawn(curve.servers, publication.inputs[curve.servers]) if curve.servers else None
     share = size / curve.base if curve.strong else 1.0
-    exchanges = _exchanges(publication, curve, parts, size, rate=rate, latency=latency, counts=counts)
-    base = _steps(curve, step, backward, [], variation, curve.base, cycle)
-    here = _steps(curve, step / share, backward, exchanges, variation, size, cycle)
-    devices = 1 if curve.strong else size
-    return Replicates(
-        size=size,
-        efficiency=base.mean(axis=1) / here.mean(axis=1) / share,
-        samples_per_second=devices * curve.batch.value / here.mean(axis=1),
-    )
+    exchanges = _exchanges(publication, curve, parts, size, rate, latency)
+    base = _steps(curve, step, backward, [], variation, curve.base, cycle).mean(axis=1)
+    here = _steps(curve, step / share, backward, exchanges, variation, size, cycle).mean(axis=1)
+    return Replicates(size, base / here / share, (1 if curve.strong else size) * curve.batch.value / here)
+
+
+def _uniform(name: str) -> Floats:
+    """(REPLICATES, 1) draws between 0 and 1, the same wherever that name is used."""
+    return np.random.default_rng(zlib.crc32(name.encode())).random((REPLICATES, 1))
 
 
 def drawn(name: str, limits: Range) -> Floats:
-    """(REPLICATES, 1) values of the input of that name, the same wherever it is used."""
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    """(REPLICATES, 1) values of the input of that name."""
     if limits.high > WIDE * limits.low:
-        return np.asarray(limits.low * (limits.high / limits.low) ** rng.random((REPLICATES, 1)))
-    return rng.uniform(limits.low, limits.high, (REPLICATES, 1))
+        return np.asarray(limits.low * (limits.high / limits.low) ** _uniform(name))
+    return np.asarray(limits.low + (limits.high - limits.low) * _uniform(name))
 
 
 def _exchanges(
     publication: Publication,
     curve: DeviceCurve,
-    parts: Sequence[Part],
+    parts: Sequence[tuple[float, float, int]],
     size: int,
-    *,
     rate: Floats,
     latency: Floats,
-    counts: Floats | None,
 ) -> list[tuple[float, Floats]]:
     """(share of backpropagation when it is ready, (R, 1) seconds of its exchange) of what travels together."""
     per_node = curve.devices_per_node.value
     nodes = max(1, size // per_node)
     if nodes == 1:  # what the links within a node cost is not modelled
         return []
-    members = nodes * per_node if curve.transport.flat else nodes
-    # Never more servers than members.
-    whole = np.zeros((1, 1), int) if counts is None else np.minimum(np.rint(counts), members).astype(int)
-    costs = {int(count): _unit_cost(curve, members, int(count)) for count in np.unique(whole)}
-    steps_of = np.vectorize(lambda count: costs[count][0])(whole)
-    volume_of = np.vectorize(lambda count: costs[count][1])(whole)
+    members, whole = nodes * per_node if curve.transport.flat else nodes, np.zeros((1, 1), int)
+    if curve.servers:  # never more servers than members
+        whole = np.minimum(np.rint(drawn(curve.servers, publication.inputs[curve.servers])), members).astype(
+            int
+        )
+    unit = {int(count): _unit_cost(curve, members, int(count)) for count in np.unique(whole)}
+    messages, volume = np.moveaxis(np.array([[unit[count]] for count in whole.ravel()]), 2, 0)
     if curve.transport.overlap != "thread":
-        num_bytes, count = sum(it.num_bytes for it in parts), sum(it.num_variables for it in parts)
-        parts = (Part(num_bytes=num_bytes, ready=1.0, num_variables=count),)
-    software, at_once = (
-        np.random.default_rng(zlib.crc32(name.encode())).random((REPLICATES, 1))
-        for name in ("software", "threads")
-    )
+        parts = ((sum(it[0] for it in parts), 1.0, sum(it[2] for it in parts)),)
     serving = serving_cost(None, curve.backend, FRAMEWORK, num_tensors=1) if curve.threads else None
     if serving and curve.threads:
         limits = publication.inputs[curve.threads]
         serving = replace(serving, threads=(limits.low, limits.high))
+    software, at_once = _uniform("software"), _uniform("threads")
 
-    def seconds(part: Part) -> Floats:
-        link = np.asarray(steps_of * latency + volume_of * part.num_bytes / rate)
+    def seconds(num_bytes: float, num_variables: int) -> Floats:
+        link = np.asarray(messages * latency + volume * num_bytes / rate)
         if serving:  # each variable is a message
             worker = serving.seconds(
-                part.num_variables / whole, part.num_bytes / whole, software=software, threads=at_once
+                num_variables / whole, num_bytes / whole, software=software, threads=at_once
             )
             link = pipelined(link, worker, members)
         if curve.coordinator:
-            of_rank = coordination_cost(None).seconds(latency, part.num_variables, software=software)
-            link = link + (size - 1) * of_rank
+            link = link + (size - 1) * coordination_cost(None).seconds(
+                latency, num_variables, software=software
+            )
         return link
 
-    return [(part.ready, seconds(part)) for part in parts]
+    return [(ready, seconds(num_bytes, count)) for num_bytes, ready, count in parts]
 
 
 def _unit_cost(curve: DeviceCurve, members: int, num_servers: int) -> tuple[float, float]:
     """(messages in a row, bytes through the fullest link per byte of gradients) of an exchange."""
-    exchange = NetworkExchange(
-        algorithm=curve.transport.algorithm, num_nodes=members, num_servers=num_servers
-    )
     unit = Network(
         name="units",
         num_nodes=members + num_servers,
@@ -331,7 +366,8 @@ def _unit_cost(curve: DeviceCurve, members: int, num_servers: int) -> tuple[floa
         node_memory_bytes_per_second=None,
         reduce_seconds_per_byte=0.0,
     )
-    once = cost(unit, exchange)
+    algorithm = curve.transport.algorithm
+    once = cost(unit, NetworkExchange(algorithm=algorithm, num_nodes=members, num_servers=num_servers))
     return once.seconds, once.seconds_per_byte
 
 
@@ -346,10 +382,11 @@ def _steps(
 ) -> Floats:
     """(R, STEPS) seconds. The timeline is that of one step, so each replicate's is scaled to it."""
     rng = np.random.default_rng([0, size])
-    factors = _factors(variation, size, rng)
+    # (R, STEPS) of the slowest device; a lognormal of another variation is a power of it, nearly, for a few percent.
+    standard = slowest(Noise(variation=(0.01, 0.01)), size, (REPLICATES, STEPS), rng)
+    factors = np.asarray(standard ** (variation / 0.01), dtype=np.float64)
     if curve.transport.overlap == "next_step":  # which is the forward pass, too
         backward = np.ones_like(backward)
-    rule = ExchangeRule(backend="horovod", overlap=curve.transport.overlap)
     # In units of a replicate's backpropagation; its forward follows it, as each step follows another.
     length = step * backward
     parts = [
@@ -359,12 +396,6 @@ def _steps(
         )
         for ready, seconds in exchanges
     ]
+    rule = ExchangeRule(backend="horovod", overlap=curve.transport.overlap)
     computed = ComputedStep(backward_seconds=1.0, update_seconds=0.0)
     return (step_seconds(computed, rule, parts, factors, rng) + factors * (1 / backward - 1)) * length
-
-
-def _factors(variation: Floats, num_devices: int, rng: np.random.Generator) -> Floats:
-    """(R, STEPS) of the slowest device, each replicate with its own variation."""
-    standard = slowest(Noise(variation=(0.01, 0.01)), num_devices, (REPLICATES, STEPS), rng)
-    # A lognormal of another variation is a power of it, nearly, for variations of a few percent.
-    return np.asarray(standard ** (variation / 0.01), dtype=np.float64)

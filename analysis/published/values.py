@@ -1,8 +1,7 @@
-"""Published values and statements, read from `results/published` and checked: each has a unit and a source.
+"""Published values and statements (`results/published/*.csv`) and what was measured here, checked, as rows of a frame.
 
-`<figure>.csv` has a row per value; `statements.csv` has statements in words, with their numbers if any. `kind` marks
-numbers that were read from a plot or computed. Each quantity has a list of accepted units; computations use the
-first one.
+`<figure>.csv` has a row per value and `statements.csv` a row per statement in words. Numbers in frames are in their
+quantity's base unit, the first one of its list.
 """
 
 from __future__ import annotations
@@ -10,55 +9,68 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar
 
+import pandas as pd
 from pydantic import (
     AfterValidator,
     ConfigDict,
     Field,
+    PositiveFloat,
     PositiveInt,
     StringConstraints,
     ValidationError,
     model_validator,
 )
 
-from dlscale.base.definitions import Frozen, first_problem
+from dlscale.base.definitions import Frozen, first_problem, read_json
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.strings import Text, visible
 
-FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"
 STATEMENTS = "statements.csv"
+SERIES = Path("reference") / "series"  # what was measured here, beside the published values
 Kind = Literal["text", "table", "source code", "read off a figure", "derived"]
-KINDS = get_args(Kind)
+Filled = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(visible)]
 
-_RATE = {"images/s": 1.0, "samples/s": 1.0}
-_RATIO = {"1": 1.0, "%": 0.01}
+_COUNT, _RATIO, _RATE = {"1": 1.0}, {"1": 1.0, "%": 0.01}, {"images/s": 1.0, "samples/s": 1.0}
 _TIME = {"s": 1.0, "ms": 1e-3, "min": 60.0, "h": 3600.0}
-_SAMPLES = {"samples": 1.0, "K samples": 1024.0}
-_COUNT = {"1": 1.0}
-
-# Unit -> factor to the quantity's base unit. `K samples` as papers print 8K for 8192.
-UNITS: dict[str, dict[str, float]] = {
-    **dict.fromkeys(("throughput", "throughput_per_device"), _RATE),
-    **dict.fromkeys(("speed_up", "relative_throughput", "relative_time", "training_loss"), _COUNT),
-    **dict.fromkeys(("ams", "p_value", "compression", "statements_added", "settings_faster"), _COUNT),
-    **dict.fromkeys(("efficiency", "top1_accuracy", "top1_error", "accuracy"), _RATIO),
-    **dict.fromkeys(("signal_efficiency", "background_rejection"), _RATIO),
-    **dict.fromkeys(("seconds_per_sample", "seconds_per_step", "seconds_per_epoch"), _TIME),
-    "time_to_solution": _TIME,
-    **dict.fromkeys(("global_batch", "local_batch"), _SAMPLES),
+_OF_QUANTITIES: dict[str, dict[str, float]] = {
+    "throughput throughput_per_device": _RATE,
+    "speed_up relative_throughput relative_time training_loss ams p_value compression": _COUNT,
+    "statements_added settings_faster": _COUNT,
+    "efficiency top1_accuracy top1_error accuracy signal_efficiency background_rejection": _RATIO,
+    "seconds_per_sample seconds_per_step seconds_per_epoch time_to_solution": _TIME,
+    "global_batch local_batch": {"samples": 1.0, "K samples": 1024.0},  # as papers print 8K for 8192
     "images_per_epoch": {"images": 1.0},
     "gradient_bytes": {"MB": 1e6},
     "flop_rate": {"TFLOP/s": 1e12, "PFLOP/s": 1e15},
 }
+# Quantity -> unit -> factor to the quantity's base unit.
+UNITS = {quantity: units for names, units in _OF_QUANTITIES.items() for quantity in names.split()}
 HALF_WIDTH = "_half_width"  # ends the name of an uncertainty: `throughput_half_width`
-RATIOS = ("speed_up", "efficiency")  # quantities that are 1 at a figure's base
-
-# Statements about places on the x axis: where scaling is linear, where it ends, what was run.
-PLACES = ("linear", "scaling_ends", "sweep")
+PLACES = ("linear", "scaling_ends", "sweep")  # statements about places on the x axis
 X_UNITS = ("nodes", "GPUs", "devices", "processes", "machines", "images", "epochs", "s")
+
+_TEXTS = [
+    "figure",
+    "panel",
+    "evidence",
+    "series",
+    "quantity",
+    "x_unit",
+    "kind",
+    "source",
+    "note",
+    "system",
+    "backend",
+    "statement",
+    "label",
+    "method",
+]
+_NUMBERS = ["x", "x_high", "y", "low", "high", "n"]
 
 
 def factor(quantity: str, unit: str) -> float:
@@ -77,11 +89,8 @@ def check_x_unit(unit: str) -> None:
         raise ValueError(f"x in {unit or 'no unit'!r}; choose one of: {', '.join(X_UNITS)}")
 
 
-Filled = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(visible)]
-
-
 class _Public(Frozen):
-    """Common fields of values and statements."""
+    """What values and statements have in common."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -92,13 +101,8 @@ class _Public(Frozen):
     source: Filled
     note: Text
 
-    @property
-    def about(self) -> bool:
-        """Whether the publication itself calls the number approximate."""
-        return self.note.startswith("about") or self.note.endswith("; about")
-
     @model_validator(mode="after")
-    def _check_derived(self) -> _Public:
+    def _check_derived(self) -> Self:
         if self.kind == "derived" and "formula" not in self.note and " = " not in self.note:
             raise ValueError("a derived value has its formula in the note")
         return self
@@ -118,7 +122,7 @@ class Value(_Public):
     devices_per_node: PositiveInt | None
 
     @model_validator(mode="after")
-    def _check_units(self) -> Value:
+    def _check_units(self) -> Self:
         if not self.series:
             raise ValueError("series: missing; a value belongs to a series")
         factor(self.quantity, self.y_unit)
@@ -131,20 +135,11 @@ class Value(_Public):
         return self
 
     @property
-    def y(self) -> float:
-        """The value in the quantity's base unit."""
-        return float(self.printed) * factor(self.quantity, self.y_unit)
-
-    @property
-    def rounding(self) -> float:
-        """The rounding error of `y`: half a unit of the last printed digit."""
-        decimals = len(self.printed.partition(".")[2])
-        return 0.5 * 10.0**-decimals * factor(self.quantity, self.y_unit)
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The lowest and highest number that is printed like this one."""
-        return self.y - self.rounding, self.y + self.rounding
+    def cells(self) -> dict[str, Any]:
+        """Its row: `low` and `high` are the lowest and the highest number that is printed like this one."""
+        scale, decimals = factor(self.quantity, self.y_unit), len(self.printed.partition(".")[2])
+        y, rounding = float(self.printed) * scale, 0.5 * 10.0**-decimals * scale
+        return self.model_dump() | {"x_high": self.x, "y": y, "low": y - rounding, "high": y + rounding}
 
 
 class Statement(_Public):
@@ -160,7 +155,7 @@ class Statement(_Public):
     x_unit: Text
 
     @model_validator(mode="after")
-    def _check_units(self) -> Statement:
+    def _check_units(self) -> Self:
         if not self.statement:
             raise ValueError("missing; say in words what is public")
         numbers = (self.low, self.high)
@@ -178,33 +173,87 @@ class Statement(_Public):
         return self
 
     @property
-    def ends(self) -> tuple[float | None, float | None]:
-        """`low` and `high` in the quantity's base unit."""
-        known = self.low is not None or self.high is not None
-        scale = factor(self.quantity, self.unit) if known else 1.0
+    def cells(self) -> dict[str, Any]:
+        """Its row: `y` is a single number in words."""
+        scale = factor(self.quantity, self.unit) if self.unit else 1.0
         low, high = (None if end is None else end * scale for end in (self.low, self.high))
-        return low, high
+        numbers = {"x": self.x_low, "low": low, "high": high, "y": low if low == high else None}
+        return self.model_dump() | numbers
+
+
+class ReferenceRow(Frozen, extra="ignore"):
+    """A point that was measured here: `low` and `high` are the interval of `y` over `n` launches."""
+
+    panel: Text = ""
+    evidence: Literal["measured", "emulated"]
+    series: Text
+    system: Text
+    backend: Text | None = None
+    x: PositiveFloat
+    x_unit: Text
+    quantity: Text
+    y: float
+    low: float | None
+    high: float | None
+    y_unit: Text
+    n: PositiveInt
+    method: Text
+
+    @model_validator(mode="after")
+    def _check_units(self) -> Self:
+        factor(self.quantity, self.y_unit)
+        check_x_unit(self.x_unit)
+        if self.low is not None and self.high is not None and not self.low <= self.y <= self.high:
+            raise ValueError(f"{self.y:g} is not between {self.low:g} and {self.high:g}")
+        return self
+
+
+class Reference(Frozen, extra="ignore"):
+    """A file of `results/reference/series`."""
+
+    title: Text
+    rows: tuple[ReferenceRow, ...]
 
 
 Row = TypeVar("Row", Value, Statement)
 
 
-def read_values(folder: Path = FOLDER) -> dict[str, tuple[Value, ...]]:
-    """The values of each figure, from its CSV. Raises UsageError with file and line."""
+def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Rows as a frame: text that is missing is empty, a missing number NaN; `evidence` is "published" if not given.
+
+    `about` marks numbers that the publication itself calls approximate; `about` and `unit` follow from the others.
+    """
+    frame = pd.DataFrame(rows).reindex(columns=[*_TEXTS, *_NUMBERS])
+    frame[_TEXTS] = frame[_TEXTS].astype(object).where(frame[_TEXTS].notna(), "")
+    units = [next(iter(UNITS.get(name.removesuffix(HALF_WIDTH), [""]))) for name in frame["quantity"]]
+    about = [note.startswith("about") or note.endswith("; about") for note in frame["note"]]
+    evidence = frame["evidence"].replace("", "published")
+    return frame.astype(dict.fromkeys(_NUMBERS, float)).assign(unit=units, about=about, evidence=evidence)
+
+
+def read_public(folder: Path) -> pd.DataFrame:
+    """All values, then all statements of a folder, `series` being a publication's. Raises UsageError with the line."""
     paths = sorted(path for path in folder.glob("*.csv") if path.name != STATEMENTS)
-    values = {path.stem: _rows(path, Value) for path in paths}
-    for path in paths:
-        _check_file(path, values[path.stem])
-    return values
+    values = [row.cells for path in paths for row in _values(path)]
+    said = _rows(folder / STATEMENTS, Statement) if (folder / STATEMENTS).exists() else []
+    return frame_of(values + [row.cells for row in said])
 
 
-def read_statements(folder: Path = FOLDER) -> tuple[Statement, ...]:
-    """All statements, in the file's order. Raises UsageError with file and line."""
-    path = folder / STATEMENTS
-    return _rows(path, Statement) if path.exists() else ()
+def read_measured(folder: Path, names: set[str]) -> pd.DataFrame:
+    """What was measured here beside a folder of published values; `source` is the file. Raises UsageError."""
+    return frame_of([row for name in sorted(names) for row in _measured(folder.parent / SERIES, name)])
 
 
-def _rows(path: Path, model: type[Row]) -> tuple[Row, ...]:
+def _measured(folder: Path, name: str) -> Iterator[dict[str, Any]]:
+    remedy = "correct it, or the panel's `reference`"
+    series = read_json(Reference, folder / f"{name}.json", remedy=remedy, links=True)
+    for row in series.rows:
+        cells, scale = row.model_dump(), factor(row.quantity, row.y_unit)
+        cells |= {end: None if cells[end] is None else cells[end] * scale for end in ("y", "low", "high")}
+        yield cells | {"x_high": row.x, "source": name, "note": series.title}
+
+
+def _rows(path: Path, model: type[Row]) -> list[Row]:
     """The rows of a file; an empty cell is None unless the field is text."""
     columns = {field.alias or name: field for name, field in model.model_fields.items()}
     rows: list[Row] = []
@@ -228,21 +277,23 @@ def _rows(path: Path, model: type[Row]) -> tuple[Row, ...]:
         raise UsageError(f"{path}, line {reader.line_num}: {error}; correct it") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read ({error}); correct it") from None
-    return tuple(rows)
+    return rows
 
 
-def _check_file(path: Path, rows: tuple[Value, ...]) -> None:
-    """Raise UsageError if a row belongs to another figure, is duplicated, or is a half width without a value."""
+def _values(path: Path) -> list[Value]:
+    """A figure's values: none of another figure, one at a place, and no half width without its value."""
+    rows = _rows(path, Value)
     seen: dict[tuple[str, str, float | None], int] = {}
     for line, row in enumerate(rows, start=2):
+        key = (row.series, row.quantity, row.x)
         if row.figure != path.stem:
             raise UsageError(
                 f"{path}, line {line}: figure {row.figure!r} in the file of {path.stem!r}; correct it"
             )
-        key = (row.series, row.quantity, row.x)
         if key in seen:
             raise UsageError(f"{path}, line {line}: {key} stands in line {seen[key]} already; correct it")
         seen[key] = line
     for (series, quantity, x), line in seen.items():
         if quantity.endswith(HALF_WIDTH) and (series, quantity.removesuffix(HALF_WIDTH), x) not in seen:
             raise UsageError(f"{path}, line {line}: {quantity} of {series} at {x} has no value to belong to")
+    return rows

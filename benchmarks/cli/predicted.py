@@ -32,7 +32,7 @@ from dlscale.analysis.predict.render import (
     state_line,
 )
 from dlscale.analysis.predict.scenario import ASSUMED
-from dlscale.analysis.published.said import said_of
+from dlscale.analysis.published.page import said_of
 from dlscale.analysis.records import prediction_row
 from dlscale.analysis.render.grid import render_table
 from dlscale.base.errors import UsageError

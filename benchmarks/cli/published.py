@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 
-from dlscale.analysis.measured import Measured, measure
-from dlscale.analysis.published.catalogue import load_published
-from dlscale.analysis.published.compare import AGREES, DISAGREES, check_figures
-from dlscale.analysis.published.values import FOLDER
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.records.files import load_records
+
+if TYPE_CHECKING:
+    from dlscale.analysis.frames.load import Study
 
 DRAWN = "published-figures"  # the folder of what is drawn, in the results folder
 
@@ -31,43 +31,42 @@ def check_published(
     claims: bool = False,
     everything: bool = False,
     as_json: bool = False,
-    folder: Path = FOLDER,
+    folder: Path | None = None,
 ) -> int:
     """Print whether our numbers, or predictions of `claims`, agree with what is published; returns the exit status.
 
     2 if a number of ours or two published ones disagree, 4 if nothing was compared in a figure that was asked for, or
     more launches are needed to tell. Raises UsageError.
     """
-    published = load_published(folder)
-    for name in names:
-        published.figure(name)  # a misspelt name is reported before any record is read
-    from dlscale.analysis.published import output
-    from dlscale.analysis.published.claims import load_publications
+    from dlscale.analysis.frames.render.text import rows_of
+    from dlscale.analysis.published import checks, page, verdicts
+    from dlscale.analysis.published.catalogue import FOLDER, load_published
 
-    everything, publications = everything or bool(names), load_publications(published, folder)
+    published = load_published(folder or FOLDER)
+    published.named(names)  # a misspelt name is reported before any record is read
+    publications = verdicts.load_publications(published, folder or FOLDER)
+    everything = everything or bool(names)
     if claims:
         if on:
             raise UsageError(f"--on {on}: claims are not compared with records; leave --on or --claims out")
-        from dlscale.analysis.published.claim_verdicts import verdicts
-
-        rows = verdicts(published, publications, names=names)
-        found, content = output.render_claims(rows, everything=everything), output.claims_json(rows)
-        said = [row.verdict for row in rows if names or row.claim]
+        rows = verdicts.verdicts(published, publications, names)
+        shown = page.claims_screen(rows, everything=everything)
+        said = set(rows["verdict"] if names else rows.loc[rows["check"].notna(), "verdict"])
+        rows = rows.drop(columns="text")
     else:
-        from dlscale.analysis.published.shapes import with_shapes
-
-        studies = _studies(results, on)
-        checks = check_figures(published, names=names, studies=studies, stand_in=on)
-        checks = with_shapes(checks, published, publications, studies=studies, stand_in=on)
-        found, content = output.render_checks(checks, everything=everything), output.checks_json(checks)
-        said = [check.verdict for check in checks]
+        rows, reasons = checks.check(
+            published, publications, studies=_studies(results, on), names=names, stand_in=on
+        )
+        shown = page.checks_screen(rows, reasons, everything=everything)
+        said = set(page.verdict_of_figures(rows))
+        rows = rows[list(checks.COLUMNS)]
     if as_json:
-        click.echo(json.dumps(content))
+        click.echo(json.dumps({"schema": 1, "rows": rows_of(rows)}))
     else:
-        Console().print(found)
-    if DISAGREES in said:
+        Console().print(shown)
+    if verdicts.DISAGREES in said:
         return FAILED_CASES
-    return 0 if said and set(said) == {AGREES} else INSUFFICIENT_DATA
+    return 0 if said == {verdicts.AGREES} else INSUFFICIENT_DATA
 
 
 def draw_published(
@@ -76,51 +75,54 @@ def draw_published(
     names: Sequence[str] = (),
     on: str | None = None,
     everything: bool = False,
-    folder: Path = FOLDER,
+    paper: float | None = None,
+    folder: Path | None = None,
 ) -> int:
-    """Draw published figures and an overview into the results folder and say where; returns the exit status.
+    """Draw published figures and a page of them into the results folder and say where; returns the exit status.
 
-    By default those are drawn that show a study of ours or are predicted, else those with `names`, or `everything`.
+    By default those are drawn that show a study of ours or are predicted, else those with `names`, or `everything` of
+    which three values or more are public. `paper` is a printed width in inches.
     """
-    from dlscale.analysis.published.claim_verdicts import verdicts
-    from dlscale.analysis.published.claims import load_publications
-    from dlscale.analysis.published.figures import write_figures
-    from dlscale.analysis.published.overview import write_index
-    from dlscale.analysis.published.predictions import predicted_curves
+    from dlscale.analysis.published import figures, page, predictions, verdicts
+    from dlscale.analysis.published.catalogue import FOLDER, load_published
 
-    published = load_published(folder)
-    publications = load_publications(published, folder)
-    claims, alone = verdicts(published, publications), everything or bool(names)
-    written = write_figures(
-        published,
-        results / DRAWN,
-        names=names,
-        studies=_studies(results, on),
-        predicted=predicted_curves(published, publications, names=names),
-        claims=claims,
-        stand_in=on,
-        alone=alone,
-    )
-    drawn = sum(path.suffix == ".png" for path in written)
+    published = load_published(folder or FOLDER)
+    wanted, publications = published.named(names), verdicts.load_publications(published, folder or FOLDER)
+    studies, predicted = _studies(results, on), predictions.predicted_curves(published, publications, names)
+    laid_out = [(it, figures.panels_of(published, it, predicted, studies, on)) for it in wanted]
+    drawn = [
+        (figure, panels)
+        for figure, panels in laid_out
+        if any(everything or names or rows["evidence"].ne("published").any() for _, rows in panels)
+    ]
     if drawn:
-        page = write_index(published, claims, results / DRAWN)
-        click.echo(f"published figures: {drawn} in {results / DRAWN}\nall at one glance: {page}")
-    elif alone:
-        click.echo("no published figure has a layout to be drawn in")
+        figures.write_figures(drawn, results / DRAWN, paper=paper)
+        assumed = predicted[predicted["assumed"] != ""].groupby("figure")["assumed"].first().to_dict()
+        shown = {path.stem for path in (results / DRAWN).glob("*.svg")}
+        path = page.write_index(
+            published, verdicts.verdicts(published, publications), shown, assumed, results / DRAWN
+        )
+        click.echo(f"published figures: {len(drawn)} in {results / DRAWN}\nall at one glance: {path}")
+    elif names or everything:
+        click.echo(
+            "fewer than three values are public, and nothing is predicted or ours: see --check --claims"
+        )
     else:
         click.echo("no published figure with a study of ours or a prediction")
-    rest = 0 if alone else sum(bool(figure.panels) for figure in published.figures.values()) - drawn
+    rest = sum(bool(panels) for _, panels in laid_out) - len(drawn)
     if rest:
         have = "figures have" if rest > 1 else "figure has"
         click.echo(f"{rest} published {have} no counterpart here: dlscale figures --published --all")
     return 0 if drawn else INSUFFICIENT_DATA
 
 
-def _studies(results: Path, stand_in: str | None) -> list[Measured]:
+def _studies(results: Path, stand_in: str | None) -> list[Study]:
     """Every study in the results folder, by name; those that give none are reported and left out.
 
     Raises UsageError if there is none of the system `stand_in`.
     """
+    from dlscale.analysis.frames.load import Study
+
     studies = []
     folders = sorted(path.parent for path in results.glob("*/*/study.json"))
     systems = sorted({folder.parent.name for folder in folders})
@@ -131,11 +133,14 @@ def _studies(results: Path, stand_in: str | None) -> list[Measured]:
     for folder in folders:
         try:
             records, bad = load_records(folder)
-            studies.append(measure(records))
         except UsageError as error:
             click.echo(f"left out: study {folder.name}: {error}", err=True)
             continue
+        studies.append(Study(records))
+        left_out = [f"study {folder.name}: {text}" for text in studies[-1].left_out]
         if bad:
             more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-            click.echo(f"left out: {bad[0].path}{more}: {bad[0].reason}", err=True)
+            left_out.append(f"{bad[0].path}{more}: {bad[0].reason}")
+        for text in left_out:
+            click.echo(f"left out: {text}", err=True)
     return studies

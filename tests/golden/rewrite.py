@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import matplotlib.pyplot  # noqa: F401  it cannot be imported once savefig is patched
+
 from dlscale.benchmarks.cli import main as dlscale
 
 FOLDER = Path(__file__).parent

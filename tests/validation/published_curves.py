@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dlscale.analysis.published.catalogue import Published, load_published
-from dlscale.analysis.published.claim_verdicts import ClaimVerdict, claim_verdicts, points
-from dlscale.analysis.published.claims import DeviceCurve, Publication, load_publications, x_of
-from dlscale.analysis.published.compare import DISAGREES
+from dlscale.analysis.published.claims import DeviceCurve, Publication, x_of
 from dlscale.analysis.published.predictions import Predictions
+from dlscale.analysis.published.verdicts import DISAGREES, claim_verdicts, load_publications, points
 from dlscale.analysis.render.markdown import markdown_table
 from tests.validation.law import law_fit
 
@@ -22,7 +22,7 @@ class PublishedCurve:
     curve: DeviceCurve
     title: str
     figure: str
-    rows: tuple[ClaimVerdict, ...]
+    rows: tuple[dict[str, Any], ...]  # as `verdicts.COLUMNS`
 
 
 def published_curves(published: Published) -> list[PublishedCurve]:
@@ -47,18 +47,18 @@ def published_lines() -> list[str]:
     published = load_published()
     curves = published_curves(published)
     points_of = [row for curve in curves for row in curve.rows]
-    inside = sum(row.verdict != DISAGREES for row in points_of)
+    inside = sum(row["verdict"] != DISAGREES for row in points_of)
     rows = [
         [
             curve.title,
-            f"{sum(row.verdict != DISAGREES for row in curve.rows)} of {len(curve.rows)}",
-            "; ".join(_outside(row) for row in curve.rows if row.verdict == DISAGREES),
+            f"{sum(row['verdict'] != DISAGREES for row in curve.rows)} of {len(curve.rows)}",
+            "; ".join(_outside(row) for row in curve.rows if row["verdict"] == DISAGREES),
         ]
         for curve in curves
     ]
     missed: dict[str, list[str]] = {}
     for curve in curves:
-        for reason in dict.fromkeys(row.reason for row in curve.rows if row.verdict == DISAGREES):
+        for reason in dict.fromkeys(row["reason"] for row in curve.rows if row["verdict"] == DISAGREES):
             missed.setdefault(reason, []).append(curve.title)
     columns = ["curve", "points inside", "outside, by devices: published efficiency, predicted [5, 95] %"]
     return [
@@ -77,14 +77,14 @@ def _law_lines(curves: Sequence[PublishedCurve], published: Published) -> list[s
     for entry in curves:
         base = x_of(published.figure(entry.figure), entry.curve, entry.curve.base)
         series = entry.curve.figures[entry.figure]
-        curve = points(published, entry.figure, series, base=base)
-        law, last = law_fit(curve, base), entry.rows[-1].predicted
-        if law is None or last is None:
+        curve = points(published, entry.figure, series, base)
+        law, predicted = law_fit(curve, base), entry.rows[-1]["predicted"]
+        if law is None:
             continue
-        measured = curve[-1].efficiency
-        nearer += abs(last.median - measured) < abs(law - measured)
-        numbers = (f"{number:.3f}" for number in (measured, last.median, law))
-        rows.append([entry.title, f"{curve[-1].x:g}", *numbers])
+        last, measured = curve[["x", "efficiency"]].iloc[-1]
+        nearer += abs(predicted - measured) < abs(law - measured)
+        numbers = (f"{number:.3f}" for number in (measured, predicted, law))
+        rows.append([entry.title, f"{last:g}", *numbers])
     columns = ["curve", "devices", "published efficiency", "predicted", "universal scalability law"]
     return [
         "The law is fitted to the first three sizes of a curve beyond its base, the prediction to none of them. "
@@ -95,8 +95,7 @@ def _law_lines(curves: Sequence[PublishedCurve], published: Published) -> list[s
     ]
 
 
-def _outside(row: ClaimVerdict) -> str:
-    middle = ((row.low or 0.0) + (row.high or 0.0)) / 2
-    band = row.predicted
-    told = f"{band.median:.3f} [{band.low:.3f}, {band.high:.3f}]" if band else "none"
-    return f"{row.x:g}: {middle:.3f}, {told}"
+def _outside(row: dict[str, Any]) -> str:
+    middle = (row["published_low"] + row["published_high"]) / 2
+    predicted, low, high = (row[name] for name in ("predicted", "predicted_low", "predicted_high"))
+    return f"{row['x']:g}: {middle:.3f}, {predicted:.3f} [{low:.3f}, {high:.3f}]"

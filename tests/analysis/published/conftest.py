@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from dlscale.analysis.measured import Measured, measure
+from dlscale.analysis.frames.load import Study
 from dlscale.analysis.published.catalogue import Figure, Published, load_published
 from dlscale.analysis.published.claims import Publication
-from dlscale.analysis.published.networks import Part
 from dlscale.analysis.published.values import Statement, Value
 from dlscale.benchmarks.records.record import Record
 from tests.made_records import make_study
@@ -27,7 +26,6 @@ workload = "HEP-CNN"
 x_label = "nodes"
 x_unit = "nodes"
 x_scale = "log2"
-x_range = [1, 4]
 tolerance = 0.1
 panels = [
   { layout = "throughput", y_label = "throughput", y_unit = "images/s", y_scale = "log" },
@@ -102,9 +100,9 @@ def cori_records(
     return make_study(efficiency=efficiency, drift=(1.0,), **places, **known)
 
 
-def cori(*shares: Any, **fields: Any) -> Measured:
+def cori(*shares: Any, **fields: Any) -> Study:
     """What was measured there."""
-    return measure(cori_records(*shares, **fields))
+    return Study(cori_records(*shares, **fields))
 
 
 def made_figure(**fields: Any) -> Figure:
@@ -186,7 +184,7 @@ def publication(
     )
 
 
-def network(*shares: tuple[float, float]) -> Callable[[str], list[Part]]:
+def network(*shares: tuple[float, float]) -> Callable[[str], list[tuple[float, float, int]]]:
     """A network of 100 MB; all of its gradients are ready after backpropagation unless shares are given."""
-    parts = [Part(num_bytes=int(1e8 * share), ready=ready) for share, ready in shares or [(1.0, 1.0)]]
+    parts = [(int(1e8 * share), ready, 1) for share, ready in shares or [(1.0, 1.0)]]
     return lambda _: parts

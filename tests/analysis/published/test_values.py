@@ -1,14 +1,20 @@
 """What is in results/published, transcribed a second time; and what may not stand there."""
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.published.catalogue import Place, load_published
+from dlscale.analysis.published.catalogue import Own, Place, load_published
 from dlscale.analysis.published.values import STATEMENTS
+from dlscale.base.definitions import names
 from dlscale.base.errors import UsageError
+from dlscale.collectives import NAMES as BACKENDS
+from dlscale.models import NAMES as WORKLOADS
+from dlscale.models import load_workload
+from dlscale.models.frameworks import FRAMEWORKS
 
 from .conftest import value
 
@@ -27,119 +33,77 @@ NUMBERS = {
 
 
 def test_no_value_is_missing(published):
-    assert {name: len(rows) for name, rows in published.values.items()} == NUMBERS
+    values = published.values[published.values["statement"] == ""]
+    assert values.groupby("figure").size().to_dict() == NUMBERS
+    assert (values["source"] != "").all()
 
 
 @pytest.mark.parametrize(
     ("figure", "series", "quantity", "x", "printed"),
     [
         ("powerai-ddl-2", "Caffe", "speed_up", 64, 15.5),
-        ("powerai-ddl-2", "Caffe", "efficiency", 256, 0.95),
-        ("powerai-ddl-3", "Torch", "speed_up", 192, 40.3),
         ("powerai-ddl-3", "Torch", "efficiency", 16, 0.86),
-        ("tf-cnn-p100", "ResNet-50, synthetic", "throughput", 8, 1734),
         ("tf-cnn-p100", "VGG16, real", "throughput", 8, 898),
-        ("tf-cnn-p100", "ResNet-152, synthetic, batch 32", "throughput", 1, 82.7),
-        ("tf-cnn-k80", "AlexNet, GCE", "throughput", 4, 2328),
         ("tf-cnn-k80", "InceptionV3, EC2", "throughput", 8, 230),
-        ("tf-cnn-ec2", "ResNet-50, batch 64", "throughput", 32, 1388),
-        ("tf-cnn-ec2", "InceptionV3, batch 32", "throughput", 16, 427),
         ("tf-cnn-ec2", "ResNet-152, batch 32", "throughput", 32, 565),
-        ("tf-cnn-ec2", "ResNet-50, batch 32", "throughput", 64, 2315),
-        ("cosmogan-edison", "Horovod over Cray MPI", "throughput", 32, 27.213),
         ("cosmogan-edison", "Horovod over Cray MPI", "throughput", 128, 200.835),
         ("cosmogan-edison", "Horovod over Cray MPI", "throughput_half_width", 16, 1.095),
-        ("cosmogan-edison", "Horovod over Cray MPI", "efficiency", 16, 0.97),
         ("imagenet-records", "He et al.", "time_to_solution", 8, 29 * 3600),
         ("imagenet-records", "Ying et al., 64K", "top1_accuracy", 1024, 0.752),
-        ("imagenet-records", "Mikami et al.", "efficiency", 3456, 0.8475),
         ("imagenet-records", "Jia et al.", "global_batch", 2048, 65536),
         ("imagenet-records", "Smith et al.", "time_to_solution", None, 1800),
         ("horovod-efficiencies", "VGG-16, RoCE 25 Gb/s", "efficiency", 128, 0.79),
-        ("horovod-efficiencies", "ResNet-101, TCP 25 GbE", "efficiency", 128, 0.88),
         ("goyal-table-1", "gradual warm-up", "top1_error", 8192, 0.2374),
-        ("hep-cnn-selection", "network", "signal_efficiency", 5, 0.892),
         ("hep-cnn-selection", "cuts, validation", "background_rejection", None, 0.999945),
+        ("cray-grpc", "Cray plugin", "relative_throughput", 128, 1.8),
+        ("mpi-learn-cooley", "MPI-Learn", "speed_up", 60, 30),
     ],
 )
 def test_values_are_those_of_the_publications(published, figure, series, quantity, x, printed):
-    row = published.value(Place(figure=figure, series=series, quantity=quantity, x=x))
-    assert row.y == pytest.approx(printed, rel=1e-12)
-
-
-def test_a_series_and_its_note_name_the_same_batch(published):
-    named = [
-        (row.series, row.note)
-        for values in published.values.values()
-        for row in values
-        if re.search(r"batch \d+", row.series) and re.search(r"batch \d+ per", row.note)
-    ]
-    assert named
-    for series, note in named:
-        assert re.findall(r"batch (\d+)", series) == re.findall(r"batch (\d+) per", note)
-
-
-@pytest.mark.parametrize(
-    ("figure", "quantity", "band", "places"),
-    [
-        ("cug18-strong-cori", "scaling_ends", (None, None), (8, 16)),
-        ("cug18-weak-hep-cnn-cori", "seconds_per_sample", (0.04, 0.04), (1, 1)),
-        ("cray-grpc", "relative_throughput", (1.8, 1.8), (128, 128)),
-        ("mpi-learn-cooley", "speed_up", (30, 30), (60, 60)),
-        ("mpi-learn-cooley", "linear", (None, None), (1, 15)),
-        ("horovod-7", "relative_throughput", (1.02, 1.03), (1, 128)),
-        ("goyal-7", "seconds_per_epoch", (960, None), (256, 256)),
-        ("goyal-8", "efficiency", (0.9, 0.9), (8, 352)),
-    ],
-)
-def test_statements_have_their_numbers(published, figure, quantity, band, places):
-    found = [
-        (one.ends, (one.x_low, one.x_high))
-        for one in published.statements_of(figure)
-        if one.quantity == quantity
-    ]
-    assert (pytest.approx(band), places) in found
+    (y,) = published.at(Place(figure=figure, series=series, quantity=quantity, x=x))["y"]
+    assert y == pytest.approx(printed, rel=1e-12)
 
 
 def test_what_follows_from_a_statement_is_what_its_formula_gives(published):
-    def derived(figure, quantity):
-        (one,) = [
-            one
-            for one in published.statements_of(figure)
-            if one.kind == "derived" and one.quantity == quantity and one.x_low in (1, 352, 11264)
-        ]
-        return one.ends[0]
+    def derived(figure, series, quantity, x):
+        (y,) = published.at(Place(figure=figure, series=series, quantity=quantity, x=x))["y"]
+        return y
 
-    assert derived("goyal-7", "seconds_per_step") == pytest.approx(30 * 11264 / 1.28e6, rel=1e-3)
-    assert derived("goyal-8", "throughput") == pytest.approx(1.28e6 / 30, rel=1e-3)
-    assert derived("cug18-weak-hep-cnn-cori", "throughput") == pytest.approx(1 / 0.04)
+    step = derived("goyal-7", "ResNet-50", "seconds_per_step", 11264)
+    assert step == pytest.approx(30 * 11264 / 1.28e6, rel=1e-3)
+    assert derived("goyal-8", "ResNet-50", "throughput", 352) == pytest.approx(1.28e6 / 30, rel=1e-3)
+    assert derived("cug18-weak-hep-cnn-cori", "one node", "throughput", 1) == pytest.approx(1 / 0.04)
+
+
+def test_a_series_and_its_note_name_the_same_batch(published):
+    rows = published.values[["series", "note"]].itertuples(index=False)
+    named = [(re.findall(r"batch (\d+)", s), re.findall(r"batch (\d+) per", n)) for s, n in rows]
+    named = [pair for pair in named if all(pair)]
+    assert named
+    assert all(series == note for series, note in named)
 
 
 @given(st.integers(1, 10**6), st.integers(0, 4))
 def test_the_rounding_is_half_of_the_last_printed_digit(digits, decimals):
-    printed = f"{digits / 10**decimals:.{decimals}f}"
-    row = value("efficiency", 1, printed, unit="%")
-    assert row.rounding == pytest.approx(0.01 * 0.5 * 10**-decimals)
-    assert row.y == pytest.approx(0.01 * digits / 10**decimals)
+    row = value("efficiency", 1, f"{digits / 10**decimals:.{decimals}f}", unit="%").cells
+    assert row["high"] - row["y"] == pytest.approx(0.01 * 0.5 * 10**-decimals)
+    assert row["y"] - row["low"] == pytest.approx(0.01 * 0.5 * 10**-decimals)
+    assert row["y"] == pytest.approx(0.01 * digits / 10**decimals)
 
 
 @pytest.mark.parametrize(
     ("row", "words"),
     [
         ({"y_unit": "furlongs"}, "throughput in 'furlongs'; choose one of: images/s"),
-        ({"y_unit": ""}, "throughput in 'no unit'"),
         ({"x_unit": ""}, "x in 'no unit'"),
         ({"quantity": "speed"}, "no quantity 'speed'"),
-        ({"source": ""}, "source: a text is expected"),
         ({"source": "  "}, "source: a text is expected"),
         ({"kind": "recalled"}, "kind: 'text', 'table'"),
         ({"kind": "derived"}, "has its formula in the note"),
-        ({"y": ""}, "y is 'empty'"),
         ({"y": "1e3"}, "give the number with the digits that are printed"),
         ({"y": "nan"}, "y is 'nan'"),
         ({"x": "many"}, "x: a number is expected"),
         ({"series": ""}, "series: missing"),
-        ({"devices_per_node": "0"}, "devices_per_node"),
         ({"figure": "large"}, "in the file of 'small'"),
         ({"x": "1"}, "stands in line 2 already"),
         ({"quantity": "efficiency_half_width", "y_unit": "1"}, "has no value to belong to"),
@@ -162,13 +126,11 @@ def test_a_bad_value_is_told_with_file_and_line(folder, row, words):
         ({"quantity": "linear", "x_low": "1"}, "x_low without x_high"),
         ({"quantity": "linear", "x_low": "2", "x_high": "1", "x_unit": "nodes"}, "low 2.0 above high 1.0"),
         ({"quantity": "linear", "x_low": "1", "x_high": "1", "x_unit": "leagues"}, "x in 'leagues'"),
-        ({"source": ""}, "source: a text is expected"),
     ],
 )
 def test_a_bad_statement_is_told_with_file_and_line(folder, statement, words):
-    path = folder(
-        {"x": "1", "y": "10"}, statements=({"statement": "Good"}, {"statement": "It is so", **statement})
-    )
+    said = ({"statement": "Good"}, {"statement": "It is so", **statement})
+    path = folder({"x": "1", "y": "10"}, statements=said)
     with pytest.raises(UsageError) as error:
         load_published(path)
     assert f"{path / STATEMENTS}, line 3: " in str(error.value)
@@ -184,3 +146,69 @@ def test_a_file_of_other_columns_or_a_torn_line_is_told(folder):
     (path / "small.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UsageError, match=r"small.csv, line 1: columns \['a', 'b'\]"):
         load_published(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (('layout = "throughput"', 'layout = "speed"'), "figures.small.panels.0: no quantity 'speed'"),
+        (('y_unit = "images/s"', 'y_unit = "m"'), "figures.small.panels.0: throughput in 'm'"),
+        (('y_scale = "log"', 'y_scale = "cubic"'), "panels.0.y_scale: 'linear' or 'log' is expected"),
+        (('x_unit = "nodes"', 'x_unit = ""'), "x in 'no unit'"),
+        (('x_label = "nodes"', ""), "x_label is missing"),
+        (("tolerance = 0.1", "tolerance = 0"), "tolerance: more than 0 is expected"),
+        (('public = "Every value."', ""), "public: it is missing"),
+        (("[figures.small]", "[figures.Small]"), "id: small letters, digits and hyphens only"),
+        (("figures.small", "figures.other"), "no entry [figures.small]"),
+        (("series.theirs", "series.ours"), "no series 'ours' is public"),
+        (('x_unit = "nodes"', 'x_unit = "GPUs"'), "[figures.small]: x in 'GPUs', in small.csv in 'nodes'"),
+        (('framework = "torch"', 'frame = "torch"'), "own.frame: there is no such field"),
+        (("tolerance = 0.1", "tolerance = [0.1"), "figures.toml is not valid TOML: "),
+    ],
+)
+def test_a_mistake_in_the_catalogue_is_told_in_one_line(folder, catalogue, change, words):
+    assert change[0] in catalogue
+    path = folder({"x": "1", "y": "10"}, catalogue=catalogue.replace(*change))
+    with pytest.raises(UsageError) as error:
+        load_published(path)
+    assert str(path / "figures.toml") in str(error.value)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_two_values_that_must_agree_are_both_public(folder, catalogue):
+    place = 'figure = "small", series = "theirs", quantity = "throughput"'
+    same = f"[[same]]\nnote = 'n'\na = {{ {place}, x = 1 }}\nb = {{ {place}, x = 2 }}\n"
+    rows = {"x": "1", "y": "10"}, {"x": "2", "y": "20"}
+    assert len(load_published(folder(*rows, catalogue=catalogue + same)).same) == 1
+    with pytest.raises(UsageError, match=r"\[\[same\]\]: no value .*'x': 2.0.* is public"):
+        load_published(folder(rows[0], catalogue=catalogue + same))
+
+
+def test_every_figure_is_laid_out_with_what_can_exist(published):
+    asked = set()
+    for name, figure in published.figures.items():
+        assert name in set(published.values["figure"])
+        assert figure.public.endswith(".")
+        asked.add(figure.own and figure.own.system)
+        for own in (figure.own, *(it.own for it in (*figure.series.values(), *figure.panels))):
+            own = own or Own()
+            assert own.workload in (None, *WORKLOADS)
+            assert own.framework in (None, *FRAMEWORKS)
+            assert own.backend in (None, *BACKENDS)
+            if own.workload and own.preset:
+                load_workload(own.workload).preset(own.preset)
+    assert {"cori", "piz-daint", "seawulf"} <= asked & set(names("systems"))
+
+
+def test_an_unknown_figure_names_the_known_ones_and_without_a_checkout_there_is_none(published, tmp_path):
+    with pytest.raises(UsageError, match=r"no published figure 'powerai' .*; choose one of: cug18-strong"):
+        published.figure("powerai")
+    with pytest.raises(UsageError, match="they come with the checkout"):
+        load_published(tmp_path)
+
+
+def test_every_figure_is_in_the_list_of_the_page(published):
+    page = Path(__file__).parents[3] / "docs" / "published-figures.md"
+    listed, _, _ = page.read_text().partition("## Claims and predictions")
+    assert [name for name in published.figures if f"`{name}`" not in listed] == []

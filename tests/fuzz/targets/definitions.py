@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dlscale.analysis.form import parse_width
 from dlscale.analysis.published.catalogue import Catalogue, load_published
-from dlscale.analysis.published.claims import load_publication
+from dlscale.analysis.published.verdicts import load_publication
 from dlscale.base.definitions import load_file
 from dlscale.base.hostlist import expand_hostlist
 from dlscale.base.parsing import parse_json, parse_toml

@@ -1,0 +1,394 @@
+"""Published values compared with our cells and with each other, and what is said of a curve's shape with our curves.
+
+Each published number is compared with all of our matching cells (same workload, scaling mode, framework, backend,
+system and x): ratio = ours / published, which is 1 anywhere within the rounding or range of the published number.
+
+    agrees      the ratio's interval lies within 1 - tolerance .. 1 + tolerance; without an interval, the ratio does
+    disagrees   it lies wholly outside
+    open        neither, or our curve does not go as far as a claim: more launches or more nodes are needed
+
+A figure without a matching cell of ours is `unknown`, never a pass. Three checks of a claim are of a shape: where the
+efficiency falls below a level, that a quantity stays within bounds, and that one curve lies above another.
+
+If a publication gives two quantities of a series, one follows from the other (T throughput, S speed-up, E efficiency,
+at x; b where S and E are 1): E(x) = S(x) b / x, E(x) = T(x) b / (T(b) x), S(x) = T(x) / T(b). A printed 0.86 is
+anything from 0.855 to 0.865, so both sides are ranges: they agree if they touch. Approximate numbers are not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dlscale.analysis.frames.findings import scaling
+from dlscale.analysis.frames.load import Study
+from dlscale.analysis.frames.statistics import NONE, Interval, ratio
+from dlscale.analysis.published.catalogue import RATIOS, Figure, Own, Published, select
+from dlscale.analysis.published.claims import Claim, Publication, x_of
+from dlscale.analysis.published.predictions import Floats
+from dlscale.analysis.published.values import HALF_WIDTH
+from dlscale.analysis.published.verdicts import (
+    AGREES,
+    CANNOT_TELL,
+    DISAGREES,
+    end_of,
+    published_ends,
+    reference_pair,
+    statement_of,
+    verdict_of,
+    worst_of,
+)
+
+OPEN, UNKNOWN, CONSISTENT, INCONSISTENT = "open", "unknown", "consistent", "not within rounding"
+COMPARED = ("measured", "emulated", "simulated")  # kinds of evidence of our cells
+NO_NUMBER = "no number with a place on the axes is public"
+COLUMNS = (
+    *("figure", "kind", "series", "quantity", "unit", "x", "x_unit", "published_low", "published_high"),
+    *("ours", "ours_low", "ours_high", "evidence", "system", "study", "ratio", "ratio_low", "ratio_high"),
+    *("tolerance", "verdict", "relation", "reasons", "claim", "curve", "up_to"),
+)
+X_OF = dict.fromkeys(("GPUs", "devices", "processes"), "num_ranks") | {
+    "nodes": "num_nodes",
+    "images": "global_batch",
+}
+POINT = (
+    "name",
+    "x",
+    "y",
+    "low",
+    "high",
+    "n",
+    "method",
+    "evidence",
+    "system",
+    "study",
+    "backend",
+    "family",
+    "cell",
+    "at",
+)
+
+
+def trainings(study: Study) -> pd.DataFrame:
+    """Our trainings with a throughput; backend `none` on several ranks is no distributed training."""
+    rows = scaling.FINDING.of(study)
+    trained = (rows["control"] == "train") & ((rows["backend"] != "none") | (rows["num_ranks"] == 1))
+    return rows[trained & rows["samples_per_second"].notna() & rows["evidence"].isin(COMPARED)]
+
+
+def own_points(
+    figure: Figure, wanted: Own, quantity: str, studies: Sequence[Study], stand_in: str | None = None
+) -> pd.DataFrame:
+    """A row of `POINT` per training that meets the requirements and has the quantity, in its base unit.
+
+    `stand_in` is a system of ours that replaces the publication's; `at` is the place in `studies`.
+    """
+    where = f" on {stand_in}" if stand_in and stand_in != wanted.system else ""
+    wanted = wanted.narrowed(Own(system=stand_in)) if stand_in else wanted
+    points = []
+    for at, study in enumerate(studies if figure.x_unit in X_OF else ()):
+        rows = study.once(trainings)
+        names = ", ".join(sorted({record.study for record in study.records}))
+        for row in rows[wanted.accepts(rows)].to_dict("records"):
+            value, x = value_of(study, row, quantity, figure), float(row[X_OF[figure.x_unit]])
+            if not np.isnan(value.center):
+                place = (
+                    row["evidence"],
+                    row["system"],
+                    names,
+                    row["backend"],
+                    row["family"],
+                    row["cell"],
+                    at,
+                )
+                points.append((f"{row['curve']}, {row['framework']}{where}", x, *value, *place))
+    return pd.DataFrame(points, columns=list(POINT))
+
+
+def value_of(study: Study, row: dict[str, Any], quantity: str, figure: Figure) -> Interval:
+    """A training's value of a published quantity; NONE if unknown."""
+    rate, efficiency = (
+        Interval(*(row[f"{name}{end}"] for end in ("", "_low", "_high", "_n", "_method")))
+        for name in ("samples_per_second", "efficiency_none")
+    )
+    amounts = {
+        "seconds_per_step": row["global_batch"],
+        "seconds_per_sample": row["num_ranks"],
+        "seconds_per_epoch": figure.images_per_epoch,
+    }
+    if quantity == "throughput":
+        return rate
+    if amount := amounts.get(quantity):
+        return rate.rate(amount)
+    others = select(study.once(trainings), family=row["family"], evidence=row["evidence"])
+    if quantity == "relative_throughput":
+        base = select(others, backend=figure.relative_to, num_ranks=row["num_ranks"])
+        return NONE if row["backend"] == figure.relative_to else _over(study, row["cell"], base)
+    if quantity not in RATIOS:
+        return NONE
+    x = X_OF[figure.x_unit]
+    if figure.base_x != 1:  # against our own cell at the publication's base, not 1 rank without communication
+        base = select(others, curve=row["curve"], **{x: figure.base_x})
+        efficiency = _over(study, row["cell"], base).times(figure.base_x / row[x])
+    return efficiency.times(row[x] / figure.base_x) if quantity == "speed_up" else efficiency
+
+
+def _over(study: Study, cell: str, others: pd.DataFrame) -> Interval:
+    """The rate of a cell over that of the first of the others, paired where they ran in the same blocks."""
+    rates = study.wide("samples_per_second")
+    return ratio(rates[cell], rates[others["cell"].iloc[0]]) if len(others) else NONE
+
+
+def targets(published: Published) -> pd.DataFrame:
+    """Every published number with a place; speed-up and efficiency at the base are left out, where they are 1."""
+    rows, figures = published.values, published.figures
+    base = rows["figure"].map({name: figure.base_x for name, figure in figures.items()})
+    unit = rows["figure"].map({name: figure.x_unit for name, figure in figures.items()})
+    placed = (rows["x"] == rows["x_high"]) & (rows["x_unit"] == unit)
+    first = rows["statement"].eq("") & rows["quantity"].isin(RATIOS) & (rows["x"] == base)
+    known = rows[["low", "high"]].notna().any(axis=1) & ~rows["quantity"].str.endswith(HALF_WIDTH)
+    return rows[placed & known & ~first]
+
+
+def check(
+    published: Published,
+    publications: Sequence[Publication] = (),
+    *,
+    studies: Sequence[Study] = (),
+    names: Collection[str] = (),
+    stand_in: str | None = None,
+) -> tuple[pd.DataFrame, dict[str, list[str]]]:
+    """A row per comparison, per value that follows from others, per shape, and per figure with none of ours.
+
+    Numbers are in base units. Also why public numbers of each figure were not compared. Raises UsageError for an
+    unknown figure.
+    """
+    parts, reasons, public, related = [], {}, targets(published), relations(published)
+    for figure in published.named(names):
+        compared, why = _comparisons(figure, select(public, figure=figure.id), studies, stand_in)
+        claims = [
+            (mark, claim) for mark in publications for claim in mark.claims if claim.figure == figure.id
+        ]
+        claims = [(mark, claim) for mark, claim in claims if _is_of_shape(claim, published)]
+        shapes = [row for _, claim in claims for row in _of_reference(published, claim)]
+        if figure.own and [claim for _, claim in claims if not claim.reference]:
+            shapes += [
+                row
+                for mark, claim in claims
+                for study in studies
+                for row in _of_study(published, mark, claim, study, stand_in)
+            ]
+            where = stand_in or figure.own.system
+            why = [it for it in why if it != NO_NUMBER]
+            why += [] if shapes else [f"no record of ours on {where} that tells the shape of its curves"]
+        nothing = [{"kind": UNKNOWN, "verdict": UNKNOWN, "reasons": why, "tolerance": figure.tolerance}]
+        of_shapes = shapes if shapes or len(compared) else nothing
+        names_of = {"figure": figure.id, "x_unit": figure.x_unit or None}
+        own = (compared, select(related, figure=figure.id), pd.DataFrame(of_shapes))
+        parts += [it.reindex(columns=[*COLUMNS, "least", "most"]).assign(**names_of) for it in own]
+        reasons[figure.id] = why
+    rows = pd.concat([part.astype(object) for part in parts], ignore_index=True)
+    return rows.assign(reasons=[it if isinstance(it, list) else [] for it in rows["reasons"]]), reasons
+
+
+def _comparisons(
+    figure: Figure, public: pd.DataFrame, studies: Sequence[Study], stand_in: str | None
+) -> tuple[pd.DataFrame, list[str]]:
+    reasons = [] if len(public) else [NO_NUMBER]
+    unmatched: dict[str, None] = {}  # series that match none of our settings
+    absent: dict[str, list[float]] = {}  # system -> x without a record of ours
+    parts = []
+    for (series, quantity), rows in public.groupby(["series", "quantity"], sort=False):
+        wanted = figure.comparable(series)
+        if wanted.lacks(stand_in):
+            unmatched[figure.label(series)] = None
+            continue
+        joined = rows[["series", "quantity", "unit", "x"]].assign(
+            published_low=rows["low"], published_high=rows["high"]
+        )
+        points = own_points(figure, wanted, quantity, studies, stand_in)
+        joined = joined.reset_index().merge(points, on="x", how="left")
+        without = joined["name"].isna()
+        absent.setdefault(stand_in or wanted.system or "", []).extend(joined.loc[without, "x"])
+        parts.append(joined[~without])
+    if len(public) and figure.own is None:
+        reasons.append("no study of ours measures this")
+    elif shown := list(filter(None, unmatched)):
+        reasons.append(f"not one of our settings: {' / '.join(shown)}")
+    for system, places in absent.items():
+        if counts := ", ".join(f"{place:g}" for place in sorted(set(places))):
+            reasons.append(f"no record of ours on {system} ({figure.x_unit}: {counts})")
+    found = pd.concat(parts).sort_values("index", kind="stable") if parts else pd.DataFrame()
+    return (compared(found, figure.tolerance) if len(found) else found), reasons
+
+
+def compared(rows: pd.DataFrame, tolerance: float) -> pd.DataFrame:
+    """Rows of ours, `y` with `low` and `high`, over the nearest value in what is published, with the verdict."""
+    bottom, top = rows["published_low"].fillna(0.0), rows["published_high"].fillna(np.inf)
+    ratios = {}
+    for end, name in (("ratio", "y"), ("ratio_low", "low"), ("ratio_high", "high")):
+        nearest = rows[name].clip(bottom, top)
+        ratios[end] = (rows[name] / nearest).where(nearest != 0, np.inf).where(rows[name].notna())
+    low, high = (ratios[end].fillna(ratios["ratio"]) for end in ("ratio_low", "ratio_high"))
+    within = (1 - tolerance <= low) & (high <= 1 + tolerance)
+    outside = (high < 1 - tolerance) | (low > 1 + tolerance)
+    verdict = np.select([within, outside], [AGREES, DISAGREES], OPEN)
+    ours = {"ours": rows["y"], "ours_low": rows["low"], "ours_high": rows["high"], "curve": rows["name"]}
+    return rows.assign(kind="compared", tolerance=tolerance, verdict=verdict, **ratios, **ours)
+
+
+def relations(published: Published) -> pd.DataFrame:
+    """The values that follow from others of their figure, and those that another publication repeats.
+
+    `ours` stays empty; `ratio_low` and `ratio_high` are what follows.
+    """
+    rows = published.values
+    rows = rows[rows["statement"].eq("") & rows["x"].notna() & ~rows["about"]]
+    base = rows["figure"].map({name: figure.base_x for name, figure in published.figures.items()})
+    rows = rows.assign(base=base, row=np.arange(len(rows)))
+    ratios, keys = rows[rows["quantity"].isin(RATIOS)], ["figure", "series"]
+    rates, ups = (
+        rows.loc[rows["quantity"] == name, [*keys, "x", "low", "high"]] for name in ("throughput", "speed_up")
+    )
+    both = ratios.merge(rates, on=[*keys, "x"], suffixes=("", "_of")).merge(
+        rates.rename(columns={"x": "base"}), on=[*keys, "base"], suffixes=("", "_base")
+    )
+    is_efficiency, first = both["quantity"] == "efficiency", both["x"] == both["base"]
+    scale = (both["base"] / both["x"]).where(is_efficiency, 1.0)
+    # A value over itself is 1, whatever it was rounded from.
+    both["least"] = (both["low_of"] / both["high_base"]).where(~first, 1.0) * scale
+    both["most"] = (both["high_of"] / both["low_base"]).where(~first, 1.0) * scale
+    both["relation"] = np.where(is_efficiency, "T(x) b / (T(b) x)", "T(x) / T(b)")
+    kept = select(ratios, quantity="efficiency").merge(ups, on=[*keys, "x"], suffixes=("", "_of"))
+    kept["least"], kept["most"] = (kept[end] * kept["base"] / kept["x"] for end in ("low_of", "high_of"))
+    found = [both, kept.assign(relation="S(x) b / x"), *_same(published)]
+    frame = pd.concat([part.astype(object) for part in found]).sort_values("row", kind="stable")
+    low, high, least, most = (frame[name].astype(float) for name in ("low", "high", "least", "most"))
+    slack = 1e-9 * np.maximum(np.maximum(high.abs(), low.abs()), np.maximum(least.abs(), most.abs()))
+    verdict = np.where((low <= most + slack) & (least <= high + slack), CONSISTENT, INCONSISTENT)
+    ends = {"published_low": low, "published_high": high, "least": least, "most": most}
+    frame = frame.drop(columns=["evidence", "system"])
+    return frame.assign(kind="derived consistency", verdict=verdict, **ends)
+
+
+def _same(published: Published) -> Iterator[pd.DataFrame]:
+    """A row of each figure of two values that must be the same."""
+    for same in published.same:
+        pairs = [(same.a, same.b), (same.b, same.a)]
+        for here, there in pairs if same.a.figure != same.b.figure else pairs[:1]:
+            row, other = (select(published.at(place), statement="").head(1) for place in (here, there))
+            spread = (same.tolerance or 0.0) * other["y"].iloc[0]
+            ends = {"least": other["low"].iloc[0] - spread, "most": other["high"].iloc[0] + spread}
+            text = f"{there.series} in {there.figure}: {same.note}"
+            yield row.assign(relation=text, row=len(published.values), **ends)
+
+
+def _is_of_shape(claim: Claim, published: Published) -> bool:
+    """Whether a claim is of a shape, and not a number at a place, which is compared as such."""
+    said = statement_of(claim, published)
+    number = (
+        said is not None and said["x"] == said["x_high"] and not np.isnan([said["low"], said["high"]]).all()
+    )
+    return claim.check in ("quantity", "ratio", "scaling_ends") and not number
+
+
+def _of_reference(published: Published, claim: Claim) -> Iterator[dict[str, Any]]:
+    """A ratio of two series that were measured here for the figure; their intervals are independent."""
+    rows = reference_pair(claim, published)
+    if len(rows) == 2 and claim.reference:
+        (low, y, high), (its_low, its_y, its_high) = (
+            [row["y"] if np.isnan(row[end]) else row[end] for end in ("low", "y", "high")] for row in rows
+        )
+        bands = [np.array([low / its_high, y / its_y, high / its_low])]
+        origin = {name: rows[0][name] for name in ("evidence", "system")} | {"up_to": rows[0]["x"]}
+        origin |= {"study": f"reference/series/{claim.reference.file}.json"}
+        yield (
+            _judged(published, claim, bands, True) | origin | {"curve": " over ".join(claim.reference.series)}
+        )
+
+
+def _of_study(
+    published: Published, publication: Publication, claim: Claim, study: Study, stand_in: str | None
+) -> Iterator[dict[str, Any]]:
+    figure = published.figure(claim.figure)
+    for name, points in _own_curves(publication, claim, figure, study, stand_in):
+        bands, reached = _bands(publication, claim, figure, points)
+        if bands:
+            last = points.iloc[-1]
+            origin = {"up_to": last["x"], "curve": name, **last[["evidence", "system", "study"]]}
+            yield _judged(published, claim, bands, reached) | origin
+
+
+def _judged(published: Published, claim: Claim, bands: Sequence[Floats], reached: bool) -> dict[str, Any]:
+    ends = published_ends(claim, published)
+    ours = worst_of(bands, ends, tolerance=0.0)
+    verdict = verdict_of(ours, ends, tolerance=0.0)
+    row = {"kind": "shape", "claim": claim.statement, "quantity": claim.compared, "published_low": ends[0]}
+    row |= dict(zip(("ours_low", "ours", "ours_high"), ours.tolist(), strict=True)) | {
+        "published_high": ends[1]
+    }
+    return row | {"verdict": verdict if reached and verdict != CANNOT_TELL else OPEN}
+
+
+def _own_curves(
+    publication: Publication, claim: Claim, figure: Figure, study: Study, stand_in: str | None
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Name and points, ascending, of each curve of ours that a claim is about; of a ratio, of each pair of curves."""
+    if claim.reference:
+        return
+    quantity = {"ratio": "throughput", "scaling_ends": "efficiency"}.get(claim.check, claim.quantity)
+    of_curves = [
+        figure.comparable(curve.figures.get(figure.id, "")).narrowed(Own(backend=curve.backend))
+        for curve in map(publication.curve, claim.curves)
+    ]
+    of_ours = [figure.comparable("").narrowed(Own(backend=backend)) for backend in claim.ours]
+    wanted = of_ours or of_curves
+    if any(own.lacks(stand_in) for own in wanted):
+        return
+    kinds = ["name", "evidence", "family"]
+    sides = [
+        list(
+            own_points(figure, own, quantity, [study], stand_in)
+            .sort_values("x", kind="stable")
+            .groupby(kinds, sort=False)
+        )
+        for own in wanted
+    ]
+    if claim.check != "ratio":
+        yield from ((name, points) for side in sides for (name, *_), points in side)
+        return
+    for (name, *kind), above in sides[0]:
+        for (other, *its_kind), below in sides[1]:
+            if name != other and kind == its_kind:
+                pairs = above.merge(below[["x", "cell"]], on="x", suffixes=("", "_below"))
+                cells = [pd.DataFrame({"cell": [cell]}) for cell in pairs["cell_below"]]
+                ratios = [_over(study, cell, its) for cell, its in zip(pairs["cell"], cells, strict=True)]
+                numbers = pd.DataFrame(ratios, columns=["y", "low", "high", "n", "method"], index=pairs.index)
+                if len(pairs):
+                    yield f"{name} over {other}", pairs.assign(**numbers)
+
+
+def _bands(
+    publication: Publication, claim: Claim, figure: Figure, points: pd.DataFrame
+) -> tuple[list[Floats], bool]:
+    """What our curve has of what is claimed, at each of its sizes, and whether it goes as far."""
+    ends = np.array([points[end].fillna(points["y"]) for end in ("low", "y", "high")]).T
+    bands = list(zip(points["x"], ends, strict=True))
+    if claim.check == "scaling_ends":
+        if len(bands) < 2:
+            return [], False
+        end = end_of(bands, claim.threshold or (1.0, 1.0))
+        # The largest power of two that a curve keeps lies below half of the next size at which it does not.
+        fallen = next((x for x, _ in bands if x > end[2]), float("inf"))
+        return [np.array([*end[:2], max(end[2], fallen / 2)])], True
+    first, last = (
+        x_of(figure, publication.curve(claim.curves[0]), size) if claim.curves else size
+        for size in claim.sizes
+    )
+    inside = [(x, band) for x, band in bands if figure.base_x < x <= last]
+    if first == last:
+        inside = inside[-1:]
+    return [band for x, band in inside if x >= first or first == last], bool(inside) and inside[-1][0] == last
