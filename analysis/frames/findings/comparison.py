@@ -223,7 +223,7 @@ FINDING = Finding(
         Drawing(
             name="comparison",
             draw=draw,
-            rows=lambda frame: on_most_ranks(frame[frame["ratio"].notna()]),
+            rows=lambda frame: on_most_ranks(frame[frame["ratio_low"].notna()]),
             left=1.6,
             about="Differences in throughput, with 95 % intervals of paired launches.",
         ),
