@@ -28,7 +28,7 @@ from dlscale.analysis.frames.compare import (
 )
 from dlscale.analysis.frames.declaration import declared
 from dlscale.analysis.frames.finding import Finding
-from dlscale.analysis.frames.findings import comparison
+from dlscale.analysis.frames.findings import cautions, comparison
 from dlscale.analysis.frames.load import Study
 from dlscale.analysis.frames.render import screen
 from dlscale.analysis.frames.render.text import as_data, rows_of
@@ -161,6 +161,8 @@ def compare_two(a: Study, b: Study, *, factor: Sequence[str] | None, as_json: bo
     console.print(compared_text(found), markup=False, soft_wrap=True)
     if len(found.differences):
         console.print(screen.grid(difference_table(found.differences), folded=True))
+    for text in cautions.texts(a):
+        console.print(f"A: {text}", markup=False)
     if not is_blocked and len(pairs):
         _put(b, finding, left_out, as_json=False)
     console.print(comparison_verdict(found), markup=False, soft_wrap=True)
@@ -199,12 +201,13 @@ def _put(
     as_json: bool,
     facts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Print a finding, and what was left out of it; `facts` are in JSON only."""
+    """Print a finding with the study's cautions, and what was left out of it; `facts` are in JSON only."""
+    shown = [cautions.FINDING, finding]
     if as_json:
-        click.echo(json.dumps({**(facts or {}), **as_data(study, [finding]), "left_out": list(left_out)}))
+        click.echo(json.dumps({**(facts or {}), **as_data(study, shown), "left_out": list(left_out)}))
         return
     console = Console(highlight=False)
-    screen.show(study, [finding], console=console, full=True)
+    screen.show(study, shown, console=console, full=True)
     for reason in left_out:
         console.print(Text(f"Not compared: {reason}."))
 
