@@ -18,6 +18,10 @@ from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.required_gates import missing_gates
 from dlscale.benchmarks.records.windows import Windows
+from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.backend import BUCKET_SIZES, GATHER_SIZES
+from dlscale.collectives.capabilities import TABLE
+from dlscale.collectives.sharding import NONE as UNSHARDED
 
 MAX_PAUSE_SECONDS = 3600.0  # between two launches of a block; beyond it they are not paired
 PHASES = ("start_up", "import_backend", "connect", "gates", "first_step")
@@ -164,6 +168,48 @@ def _why_unusable(record: Record) -> str:
     if windows.num_applied is not None and (windows.num_applied == 0).any():
         return "a window in which no gradient was applied"
     return ""
+
+
+# What a rank sends in a step
+
+
+def wire_bytes(record: Record) -> float:
+    """Bytes that a rank sends in a step, mean over ranks, counted from compressed messages; NaN if not known."""
+    sent = record.backend_settings.get("wire_bytes")
+    if sent is None:
+        return np.nan
+    return float(np.mean([int(count) for count in str(sent).split(" | ")]))  # ranks that differ are listed
+
+
+def plain_bytes(record: Record) -> float:
+    """Bytes that a rank sends in a step without compression; NaN if not known.
+
+    (P - 1)/P of every bucket that is reduce-scattered and of every one that is gathered; an allreduce is both.
+    """
+    buckets = _sizes(record, BUCKET_SIZES)
+    if not buckets:
+        return np.nan
+    cell = record.case.cell
+    gathered = buckets if cell.shard == UNSHARDED else _sizes(record, GATHER_SIZES)
+    return (cell.num_ranks - 1) / cell.num_ranks * (sum(buckets) + sum(gathered))
+
+
+def sent_bytes(record: Record) -> float:
+    """Bytes that a rank sends in a step, without messages' heads; NaN if not known.
+
+    Of servers, and of algorithms that do not exchange in every step, nothing is known.
+    """
+    cell = record.case.cell
+    row = TABLE.get(cell.backend)
+    if row is None or row.servers or not row.exchanges or cell.algorithm != SYNC:
+        return np.nan
+    sent = wire_bytes(record)
+    return plain_bytes(record) if np.isnan(sent) else sent
+
+
+def _sizes(record: Record, setting: str) -> list[int]:
+    text = str(record.backend_settings.get(setting, ""))
+    return [] if " | " in text else [int(size) for size in text.split(",") if size]  # ranks that differ
 
 
 # From attempts to launches

@@ -291,46 +291,51 @@ def _relatives(cells: pd.DataFrame, *, base: str) -> pd.DataFrame:
     control alone. If several differ in servers or in ranks per sample, the one that has as many, else the fewest; of
     several kinds of evidence the same one, if there is one.
     """
-    found = pd.DataFrame(index=cells.index)
-    named = cells.reset_index().sort_values(["num_servers", "split"], kind="stable")
-    trained = named[named["control"] == "train"]
-    family = cells["base_family"]
-    found["base_ranks"] = family.map(_base_ranks(trained, base)).fillna(1).astype(int)
-    bases = trained[trained["num_ranks"] == trained["base_family"].map(_base_ranks(trained, base))]
-    for name, among, keys in (
-        ("base_none", bases[~bases["is_exchanging"]], ["base_family"]),
-        ("base_own", bases, ["base_family", *OWN]),
-        ("crowd", trained[~trained["is_exchanging"]], ["base_family", "num_ranks", "split"]),
-    ):
-        found[name] = None
-        servers = ["num_servers"]
-        closest: tuple[list[str], ...] = (
-            [*servers, "split", "evidence"],
-            [*servers, "split"],
-            [*servers, "evidence"],
-            servers,
-            ["evidence"],
-            [],
-        )
-        if name == "crowd":  # which has no servers, but may need fewer nodes
-            closest = (["evidence", "num_nodes"], ["evidence"], ["num_nodes"], [])
-        for also in closest:
-            on = list(dict.fromkeys([*keys, *also]))
-            first = among.drop_duplicates(on)[[*on, "cell"]]
-            match = cells[on].merge(first, on=on, how="left")["cell"].to_numpy()
-            found[name] = found[name].where(found[name].notna(), match)
-    twins = cells["system"] + " " + cells["evidence"] + " " + cells["twin_text"]
-    for control in ("train", "loader", "synthetic"):
-        alike = twins[cells["control"] == control].drop_duplicates()
-        found[control] = twins.map(pd.Series(alike.index, alike.to_numpy(), dtype=object))
-    return found
+    rows = cells.reset_index().to_dict("records")
+    twins = {(row["system"], row["evidence"], row["control"], row["twin_text"]): row["cell"] for row in rows}
+    trained: dict[int, list[dict[str, Any]]] = {row["base_family"]: [] for row in rows}
+    for row in rows:
+        if row["control"] == "train":
+            trained[row["base_family"]].append(row)
+    fewest = {family: _base_ranks(own, base) for family, own in trained.items()}
+    found = []
+    for row in rows:
+        family, ranks = trained[row["base_family"]], fewest[row["base_family"]]
+        none = [one for one in family if not one["is_exchanging"]]
+        own = [one for one in family if all(one[name] == row[name] for name in OWN)]
+        relatives = {
+            "base_none": _closest(row, (one for one in none if one["num_ranks"] == ranks)),
+            "base_own": _closest(row, (one for one in own if one["num_ranks"] == ranks)),
+            "crowd": _closest(
+                row,
+                (one for one in none if (one["num_ranks"], one["split"]) == (row["num_ranks"], row["split"])),
+                alike=("evidence", "num_nodes"),  # it has no servers, so it may need fewer nodes
+            ),
+        }
+        for control in ("train", "loader", "synthetic"):
+            relatives[control] = twins.get((row["system"], row["evidence"], control, row["twin_text"]))
+        found.append({"base_ranks": ranks, **relatives})
+    names = ["base_ranks", "base_none", "base_own", "crowd", "train", "loader", "synthetic"]
+    return pd.DataFrame(found, cells.index, columns=names).astype({"base_ranks": int})
 
 
-def _base_ranks(trained: pd.DataFrame, base: str) -> pd.Series:
-    """The number of ranks of each family's base cases: 1, the most on one node, or the smallest."""
-    if base == "1":
-        return pd.Series(1, trained["base_family"].unique())
+def _closest(
+    row: Mapping[str, Any],
+    among: Iterable[Mapping[str, Any]],
+    *,
+    alike: Sequence[str] = ("num_servers", "split", "evidence"),
+) -> Any:
+    """The cell that has the same values, the first ones first; among numbers that differ the fewest."""
+
+    def unlike(one: Mapping[str, Any]) -> list[Any]:
+        return [(one[name] != row[name], 0 if name == "evidence" else one[name]) for name in alike]
+
+    nearest = min(among, key=unlike, default=None)
+    return nearest and nearest["cell"]
+
+
+def _base_ranks(trained: Sequence[Mapping[str, Any]], base: str) -> int:
+    """The number of ranks of a family's base cases: 1, the most on one node, or the smallest."""
     if base == "node":
-        trained = trained[trained["num_nodes"] == 1]
-    by_family = trained.groupby("base_family")["num_ranks"]
-    return by_family.max() if base == "node" else by_family.min()
+        return max((one["num_ranks"] for one in trained if one["num_nodes"] == 1), default=1)
+    return min((one["num_ranks"] for one in trained), default=1) if base == "smallest" else 1

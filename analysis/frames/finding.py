@@ -92,6 +92,7 @@ class Finding:
     sentence: Callable[[pd.DataFrame], str] = lambda _: ""  # a verdict or a warning, in a line or a few
     drawings: Sequence[Drawing] = ()
     on_screen: bool = False  # sentence and table belong on one screen
+    brief: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame  # the rows of the table on one screen
     is_answer: bool = False  # open at the top of the page; others are folded
 
     def of(self, study: Study) -> pd.DataFrame:
@@ -119,7 +120,7 @@ class Finding:
     def table(self, frame: pd.DataFrame, *, brief: bool = False) -> pd.DataFrame:
         """The shown texts under headings, without empty columns; a text that all rows share is in `attrs["caption"]`.
 
-        `attrs["about"]` has each heading's phrase.
+        `attrs["about"]` has each heading's phrase. It is empty if it would only say what rows are about.
         """
         shown = {
             name: column
@@ -129,6 +130,7 @@ class Finding:
         texts = {name: column.texts(frame, name) for name, column in shown.items()}
         common = [name for name in shown if shown[name].is_common and len({*texts[name]}) == 1]
         kept = [name for name in shown if name not in common and any(texts[name])]
+        kept = kept if {*kept, *common} - PLACE.keys() else []
         table = pd.DataFrame(
             {shown[name].heading: texts[name] for name in kept}, index=frame.index, dtype=object
         )
@@ -182,6 +184,11 @@ def on_most_ranks(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of each training on its largest number of ranks."""
     most = frame.groupby("family")["num_ranks"].transform("max")
     return frame[frame["num_ranks"] == most]
+
+
+def on_several_ranks(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of trainings that have several numbers of ranks: a curve to draw."""
+    return frame[frame.groupby("family")["num_ranks"].transform("nunique") > 1]
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], *columns: str) -> pd.DataFrame:

@@ -108,6 +108,12 @@ class Study:
         return self._known[compute]
 
     @cached_property
+    def measured(self) -> dict[str, Cell]:
+        """The cell itself of each key that has a record, for what no column says."""
+        keys = self.attempts.drop_duplicates("cell")[["cell", "number"]]
+        return {key: self.records[number].case.cell for key, number in keys.itertuples(index=False)}
+
+    @cached_property
     def good(self) -> pd.DataFrame:
         """The launches that gave a number."""
         return self.launches[self.launches["why"] == ""]
@@ -156,6 +162,7 @@ class Study:
     def with_cells(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The rows with the columns of their cells, in the order of tables; of planned cells only those in `frame`."""
         others = self.cells.columns.difference(frame.columns, sort=False)
+        frame = frame.astype({"cell": object})  # that of an empty frame has no type
         joined = frame.merge(self.cells[others], left_on="cell", right_index=True, how="left")
         place = pd.Series(np.arange(len(self.cells)), self.cells.index)
         return joined.iloc[np.argsort(joined["cell"].map(place).to_numpy(), kind="stable")].reset_index(

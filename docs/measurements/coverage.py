@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dlscale.analysis.statistics import block_ratio, chained_ratio, median_interval
+from dlscale.analysis.frames.statistics import median_interval, ratio
 
 Values = NDArray[np.float64]
 LAUNCHES = (6, 8, 10)
@@ -97,9 +97,7 @@ def of_median(machine: Machine, num_launches: int, num_studies: int) -> float:
     """Coverage of a rate's interval: of the median while the study ran."""
     generator = np.random.default_rng(2021)
     levels = machine.levels(generator, (num_studies, num_launches))
-    found = [
-        median_interval(one.tolist()) for one in machine.launches(generator, levels, held_up=machine.held_up)
-    ]
+    found = [median_interval(one) for one in machine.launches(generator, levels, held_up=machine.held_up)]
     low, high = (np.array([getattr(one, end) for one in found]) for end in ("low", "high"))
     truth = typical(machine, levels)
     return float(np.mean((low <= truth) & (truth <= high)))
@@ -111,10 +109,7 @@ def of_ratio(machine: Machine, num_launches: int, num_studies: int) -> float:
     levels = machine.levels(generator, (num_studies, num_launches))
     sides = (machine.held_up, 0.0 if machine.one_side else machine.held_up)
     over, under = (np.exp(machine.launches(generator, levels, held_up=share)) for share in sides)
-    found = [
-        block_ratio(dict(enumerate(RATIO * mine)), dict(enumerate(theirs)))
-        for mine, theirs in zip(over, under, strict=True)
-    ]
+    found = [ratio(RATIO * mine, theirs) for mine, theirs in zip(over, under, strict=True)]
     low, high = (np.log([getattr(one, end) / RATIO for one in found]) for end in ("low", "high"))
     many = np.zeros((200_000, 1))
     medians = [np.median(machine.launches(generator, many, held_up=share)) for share in sides]
@@ -126,13 +121,10 @@ def of_chain(machine: Machine, num_launches: int, num_studies: int) -> float:
     generator = np.random.default_rng(2024)
     jobs = [machine.levels(generator, (num_studies, num_launches)) for _ in range(2)]
     times = [np.exp(machine.launches(generator, jobs[job], held_up=machine.held_up)) for job in (0, 0, 1, 1)]
-    hits = 0
+    hits, none = 0, np.full(num_launches, np.nan)
     for over, near, far, under in zip(*times, strict=True):
-        link = dict(enumerate([*near, *far]))
-        found = chained_ratio(
-            [dict(enumerate(RATIO * over)), link, dict(enumerate(under, start=num_launches))]
-        )
-        hits += (found.low or math.inf) <= RATIO <= (found.high or 0.0)
+        found = ratio([*(RATIO * over), *none], [*near, *far], [*none, *under])
+        hits += found.low <= RATIO <= found.high
     return hits / num_studies
 
 

@@ -12,6 +12,9 @@ NAMES = (
     "stragglers",
     "communication",
     "launches",
+    "memory",
+    "hardware",
+    "energy",
 )
 
 

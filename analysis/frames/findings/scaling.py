@@ -287,5 +287,6 @@ FINDING = Finding(
         ),
     ),
     on_screen=True,
+    brief=lambda frame: frame[(frame["control"] == "train") & (frame["target"] == "")],
     is_answer=True,
 )

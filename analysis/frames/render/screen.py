@@ -35,9 +35,9 @@ def _shown(study: Study, finding: Finding, *, full: bool) -> Iterator[Renderable
         yield Text(finding.title, style="bold underline")
     if sentence := finding.sentence(frame):
         yield Text(sentence)
-    if not full and "control" in frame:
-        frame = frame[frame["control"] == "train"]
-        frame = on_most_ranks(frame) if len(frame) > MOST_ROWS else frame
+    if not full:
+        frame = finding.brief(frame)
+        frame = on_most_ranks(frame) if len(frame) > MOST_ROWS and "family" in frame else frame
     for training, rows in of_trainings(frame):
         table = finding.table(rows, brief=not full)
         if table.size:

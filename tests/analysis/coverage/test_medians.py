@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
-from dlscale.analysis.statistics import median_interval
+from dlscale.analysis.frames.statistics import LEVEL, median_interval
 
 from .conftest import MACHINES, drifting, studies
 
@@ -22,9 +22,9 @@ LAUNCHES = [8, *(pytest.param(number, marks=pytest.mark.nightly) for number in (
 
 
 def intervals(values):
-    """(low, high) of each study, [N]; and the level that they claim."""
-    found = [median_interval(one.tolist()) for one in values]
-    return np.array([one.low for one in found]), np.array([one.high for one in found]), found[0].level
+    """(low, high) of each study, [N]."""
+    found = [median_interval(one) for one in values]
+    return np.array([one.low for one in found]), np.array([one.high for one in found])
 
 
 def true_medians(drift, machine):
@@ -45,28 +45,27 @@ def true_medians(drift, machine):
 @pytest.mark.parametrize("num_launches", LAUNCHES)
 def test_the_median_of_a_machine_that_drifts(num_launches, name, drift):
     launches, blocks, machine = drifting(name, num_launches, drift)
-    low, high, level = intervals(launches)
+    low, high = intervals(launches)
     truth = true_medians(blocks, machine)
     coverage = np.mean((low <= truth) & (truth <= high))
-    assert coverage >= min(level, 0.95) - 0.01
+    assert coverage >= LEVEL - 0.01
 
 
 @pytest.mark.parametrize("num_launches", LAUNCHES)
 def test_the_median_of_launches_as_they_are(machine, num_launches):
     """Autocorrelated, skewed windows, as many as the budget lets be; the truth from very many such launches."""
     (launches,) = studies(replace(machine, drift=0.0), num_launches, {})
-    low, high, level = intervals(launches)
+    low, high = intervals(launches)
     truth = np.median(launches)
-    assert np.mean((low <= truth) & (truth <= high)) >= min(level, 0.95) - 0.01
+    assert np.mean((low <= truth) & (truth <= high)) >= LEVEL - 0.01
 
 
 @pytest.mark.parametrize("num_launches", LAUNCHES)
 def test_the_width_beside_that_of_who_knows_the_variance(num_launches):
     """Of the same median: the limits of whole pairs of 8 launches would be 1.8 times as wide."""
     (launches,) = studies(replace(MACHINES["autocorrelated windows"], drift=0.0), num_launches, {})
-    low, high, level = intervals(launches)
-    known = 2 * float(ndtri((1 + level) / 2)) * np.median(launches, axis=1).std()
-    assert level == 0.95
+    low, high = intervals(launches)
+    known = 2 * float(ndtri((1 + LEVEL) / 2)) * np.median(launches, axis=1).std()
     assert np.mean(high - low) <= 1.4 * known
 
 
@@ -84,7 +83,7 @@ DRAWS = {
 @pytest.mark.parametrize("noise", DRAWS)
 def test_the_level_holds_for_many_distributions(num_launches, noise):
     draw, truth = DRAWS[noise]
-    low, high, _ = intervals(draw(np.random.default_rng(1986), (4000, num_launches)))
+    low, high = intervals(draw(np.random.default_rng(1986), (4000, num_launches)))
     assert np.mean((low <= truth) & (truth <= high)) >= 0.945  # 95 %, and what so many draws leave open
 
 
@@ -92,13 +91,13 @@ def test_what_two_kinds_of_launches_cost_is_known():
     """The weakness that the docstring admits: four launches fast, four slow, nothing between."""
     generator = np.random.default_rng(1986)
     kinds = 0.1 * generator.standard_normal((4000, 8)) + 2 * (generator.random((4000, 8)) < 0.5) - 1
-    low, high, _ = intervals(kinds)
+    low, high = intervals(kinds)
     assert 0.92 <= np.mean((low <= 0) & (high >= 0)) <= 0.94
 
 
 def test_blocks_that_differ_make_it_cover_more():
     launches, blocks, machine = drifting("quiet", 10, 0.05)
-    low, high, _ = intervals(launches)
+    low, high = intervals(launches)
     truth = true_medians(blocks, machine)
     assert np.mean((low <= truth) & (truth <= high)) > 0.99
     assert math.isclose(np.mean(blocks.std(axis=1) > machine.launch_spread), 1.0, abs_tol=0.01)

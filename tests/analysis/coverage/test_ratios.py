@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.statistics import block_difference, block_ratio
+from dlscale.analysis.frames.statistics import difference, ratio
 
 from .conftest import MACHINES, studies
 
@@ -25,11 +25,9 @@ SLOWER, BASE = {"step_seconds": 0.045}, {"step_seconds": 0.03}
 def check(over, under, *, paired=True):
     """(coverage, mean width over that of the known variance) of the ratio of these log times, [N, B]."""
     hits, width = 0, 0.0
-    offset = 0 if paired else over.shape[1]
+    alone = [] if paired else [np.nan] * over.shape[1]
     for mine, theirs in zip(np.exp(over), np.exp(under), strict=True):
-        found = block_ratio(
-            dict(enumerate((TRUTH * mine).tolist())), dict(enumerate(theirs.tolist(), start=offset))
-        )
+        found = ratio([*(TRUTH * mine), *alone], [*alone, *theirs])
         hits += found.low <= TRUTH <= found.high
         width += math.log(found.high / found.low)
     num_studies, num_blocks = over.shape
@@ -68,7 +66,7 @@ def test_a_difference_of_two_backends(machine, num_launches):
     )
     hits = 0
     for one, other, alone in zip(1.5 * np.exp(first), 1.4 * np.exp(second), np.exp(base), strict=True):
-        found = block_difference(*(dict(enumerate(times.tolist())) for times in (one, other, alone)))
+        found = difference(one, other, alone)
         hits += found.low <= 0.1 <= found.high
     assert hits / len(first) >= 0.94
 
