@@ -54,7 +54,6 @@ STYLE: dict[Any, Any] = {
     "lines.markersize": 4.5,
     "svg.fonttype": "none",
     "svg.hashsalt": "dlscale",
-    "pdf.fonttype": 42,
     "text.parse_math": False,  # names from records may have dollar signs
 }
 
