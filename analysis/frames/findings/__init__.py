@@ -15,6 +15,9 @@ NAMES = (
     "memory",
     "hardware",
     "energy",
+    "checkpoints",
+    "servers",
+    "compression",
 )
 
 

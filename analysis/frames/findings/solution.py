@@ -26,7 +26,7 @@ from dlscale.analysis.frames.finding import (
     of_trainings,
     on_most_ranks,
 )
-from dlscale.analysis.frames.findings import cautions, evaluations
+from dlscale.analysis.frames.findings import cautions, energy, evaluations
 from dlscale.analysis.frames.load import Study
 from dlscale.analysis.frames.statistics import (
     LEVEL,
@@ -62,15 +62,14 @@ RELATED = {
     "synchronous": "synchronous SGD that differs from this algorithm in nothing else",
     "reference": "synchronous SGD on the same number of ranks, where several ways of training are compared",
 }
-COSTS = {"node_hours": "node-hours", "core_hours": "core-hours"}
+COSTS = {"node_hours": "node-hours", "core_hours": "core-hours", "kilojoules": "energy"}
 SOONER, LATER, NOT_SHOWN = "sooner", "later", "not shown"
 
 
 def solutions(study: Study) -> pd.DataFrame:
     """One row per cell with trainings; medians are NaN where half of them or fewer reached the target."""
     runs = study.once(evaluations.trainings)
-    numbers = runs.drop_duplicates("cell").set_index("cell")["number"]
-    cells = {key: study.records[number].case.cell for key, number in numbers.items()}
+    cells = {key: study.measured[key] for key in runs["cell"].unique()}
     places = study.cells.loc[list(cells)]
     named = places[["curve", "num_ranks"]].itertuples()
     names = {key: f"{curve} on {plural(num_ranks, 'rank')}" for key, curve, num_ranks in named}
@@ -79,12 +78,14 @@ def solutions(study: Study) -> pd.DataFrame:
         for value, *_ in RATIOS.values()
     }
     whole = {key for key, own in runs.groupby("cell") if own["is_reached"].all()}
+    joules = energy.FINDING.of(study).set_index("cell")["joules_per_sample"]
     is_busy, rows = cautions.is_busy(study), []
     for key, (related, level) in _related(cells, places).items():
         target = cells[key].target
         if target is None:  # never of an evaluation
             continue
-        row = {"cell": key, **_own_numbers(runs[runs["cell"] == key], cells[key], target)}
+        own = runs[runs["cell"] == key]
+        row = {"cell": key, **_own_numbers(own, cells[key], target, joules.get(key, np.nan))}
         for kind, other in related.items():
             # Nobody knows how long the trainings take that missed the target.
             is_known = key != other and {key, other} <= whole
@@ -96,7 +97,7 @@ def solutions(study: Study) -> pd.DataFrame:
         row["verdict"] = ""
         if other := related["reference"]:
             joint = ratio(wide["seconds"][other], wide["seconds"][key], level=level)
-            missed = len(runs[(runs["cell"] == key) & ~runs["is_reached"]])
+            missed = (~own["is_reached"]).sum()
             row["verdict"] = (
                 "reference" if other == key
                 else f"{missed} missed it" if missed
@@ -112,7 +113,7 @@ def solutions(study: Study) -> pd.DataFrame:
     return frame.assign(front=_fronts(frame.join(study.cells[["family", "evidence"]], on="cell")))
 
 
-def _own_numbers(own: pd.DataFrame, cell: Cell, target: Target) -> dict[str, Any]:
+def _own_numbers(own: pd.DataFrame, cell: Cell, target: Target, joules: float) -> dict[str, Any]:
     """What the trainings of one cell say by themselves."""
     arrived, timed = own["is_reached"], own[own["seconds"].notna()]
     is_higher = evaluations.metric_of(cell).higher_is_better
@@ -130,17 +131,24 @@ def _own_numbers(own: pd.DataFrame, cell: Cell, target: Target) -> dict[str, Any
         **own[["evaluating_share", "saving_share"]].median(),
         **share(int(arrived.sum()), len(own)).columns("reached_share"),
     }
-    for name in ("seconds", "training_seconds", "samples"):
-        known = own[own[name].notna()]
-        row |= censored_median(known[name].where(known["is_reached"], np.inf)).columns(name)
+    costs = {
+        name: censored_median(own[name].where(arrived, np.inf)[own[name].notna()])
+        for name in ("seconds", "training_seconds", "samples")
+    }
+    cores = cell.num_processes * cell.cores_per_rank
+    costs |= {
+        "node_hours": costs["seconds"].times(cell.num_nodes / 3600),
+        "core_hours": costs["seconds"].times(cores / 3600),
+        "kilojoules": costs["samples"].times(joules / 1000) if joules > 0 else NONE,
+    }
+    for name, found in costs.items():
+        row |= found.columns(name)
     for name in ("step_seconds", "seconds_per_epoch", "samples_per_second"):
         row |= (median_interval(own[name]) if own[name].notna().all() else NONE).columns(name)
     # What fails later may use all its time, after its start.
     limit = target.max_seconds + float(timed["outside_seconds"].mean())
-    row |= expected_cost(timed["seconds"], timed["is_reached"], limit=limit).columns("expected_seconds")
-    time = censored_median(timed["seconds"].where(timed["is_reached"], np.inf))
-    row |= time.times(cell.num_nodes / 3600).columns("node_hours")
-    return row | time.times(cell.num_processes * cell.cores_per_rank / 3600).columns("core_hours")
+    found = expected_cost(timed["seconds"], timed["is_reached"], limit=limit)
+    return row | found.columns("expected_seconds")
 
 
 def _rules(target: Target) -> str:
@@ -239,8 +247,9 @@ def _said(rows: pd.DataFrame) -> str:
         ratios = known.apply(lambda row: f"{row['name']} {interval(row, name, write=digits(2))}", axis=1)
         verdicts = known["verdict"].map(lambda verdict: f" ({verdict})" if verdict else "")
         return f"{reached}. Times as fast{place} as {known[kind].iloc[0]}: {listed(ratios + verdicts)}."
-    few = rows["num_trainings"].max() < MIN_BLOCKS
-    return reached + ("; too few seeds to compare times." if few else ".")
+    return reached + (
+        "; too few seeds to compare times." if rows["num_trainings"].max() < MIN_BLOCKS else "."
+    )
 
 
 def draw_times(rows: pd.DataFrame, axes: Axes) -> None:
@@ -252,8 +261,7 @@ def draw_times(rows: pd.DataFrame, axes: Axes) -> None:
         ranks = np.array(sorted(set(rows["num_ranks"])))
         whole = (base["seconds"] * base["num_ranks"]).iloc[0]
         axes.plot(ranks, whole / ranks, ":", color="grey", label="ideal")
-    axes.set_ylim(0, None)
-    axes.set_ylabel(f"time to {rows['target'].iloc[0]} [s]")
+    axes.set(ylim=(0, None), ylabel=f"time to {rows['target'].iloc[0]} [s]")
     axes.legend()
 
 
@@ -261,8 +269,7 @@ def draw_samples(rows: pd.DataFrame, axes: Axes) -> None:
     """Samples to the target over the global batch."""
     theme.points(axes, rows, "samples", x="global_batch")
     theme.rank_axis(axes, rows, x="global_batch", label="global batch [samples]")
-    axes.set_ylim(0, None)
-    axes.set_ylabel(f"samples to {rows['target'].iloc[0]}")
+    axes.set(ylim=(0, None), ylabel=f"samples to {rows['target'].iloc[0]}")
     axes.legend()
 
 
@@ -290,27 +297,17 @@ FINDING = Finding(
         "num_trainings": Column("trainings, each with its own seed"),
         "reached_share": Column("share of trainings that reached the target"),
         "closest": Column("best value of the metric in any training", label="closest", is_detail=True),
-        "seconds": Column(
-            "launch to target without gates; median, in which a miss is longer than all else",
-            label="time",
-            unit="s",
-        ),
+        "seconds": Column("from launch to target; median, a miss is longest", label="time", unit="s"),
         "training_seconds": Column("the same in steps alone", label="training", **SECONDS),
-        "expected_seconds": Column(
-            "the same if each miss is followed by another try", label="expected", **SECONDS
-        ),
+        "expected_seconds": Column("the same if misses are tried again", label="expected", **SECONDS),
         "samples": Column("samples to the target, median likewise", label="samples"),
         "samples_per_second": Column("samples over seconds in steps", label="samples/s", is_detail=True),
         "step_seconds": Column("median step", label="step", unit="ms", factor=1e3, is_detail=True),
         "seconds_per_epoch": Column("an epoch's steps", label="epoch", **SECONDS),
-        "evaluating_share": Column(
-            "evaluations in the time from the first step", label="evaluating", **PERCENT
-        ),
+        "evaluating_share": Column("evaluations in the time after start", label="evaluating", **PERCENT),
         "saving_share": Column("checkpoints in the time", label="saving", **PERCENT),
         "num_resumed": Column("trainings of several launches", label="resumed", is_detail=True),
-        "lost_seconds": Column(
-            "repeated work of killed launches, in no other number", label="lost", **SECONDS
-        ),
+        "lost_seconds": Column("repeated work, in no other number", label="lost", **SECONDS),
         **{kind: Column(about) for kind, about in RELATED.items()},
         **{
             _ratio_name(kind, name): Column(
@@ -321,11 +318,10 @@ FINDING = Finding(
             )
             for kind, (name, (*_, label, about)) in product(RELATED, RATIOS.items())
         },
-        "verdict": Column(
-            "sooner or later than the reference, all on a number of ranks together", label="verdict"
-        ),
+        "verdict": Column("versus the reference, of all curves together", label="verdict"),
         "node_hours": Column("time x nodes", label="node-hours", is_detail=True),
         "core_hours": Column("time x cores of ranks and servers", label="core-hours", is_detail=True),
+        "kilojoules": Column("samples x joules per sample", label="energy", unit="kJ", is_detail=True),
         "front": Column("costs by which nothing is sooner and cheaper", label="Pareto front", is_detail=True),
     },
     sentence=sentence,

@@ -6,6 +6,7 @@ import pytest
 from dlscale.analysis.frames.findings.evaluations import trainings
 from dlscale.analysis.frames.findings.solution import FINDING
 from dlscale.analysis.frames.load import Study
+from dlscale.benchmarks.records.nodes import NodeEnergy
 from dlscale.models.optimizers import optimizer_rule
 from tests.analysis.frames.findings.made_trainings import (
     EVALUATING,
@@ -163,6 +164,16 @@ def test_the_front_has_what_nothing_beats_in_time_and_cost():
         "ring": "node-hours, core-hours",
         "gloo": "",
     }
+
+
+def test_energy_is_that_of_the_samples_that_were_needed():
+    """10 windows of 5 steps of 16 samples take 80 J."""
+    record = training(steps=100, step_seconds=0.1)
+    read = NodeEnergy(rank=0, node="n", source="rapl", parts="1 package", joules=80.0, seconds=4.0)
+    row = rows([record.model_copy(update={"energy": [read]})])["none"]
+    assert row["kilojoules"] == pytest.approx(100 * 16 * 80 / 800 / 1000)
+    assert row["front"] == "node-hours, core-hours, energy"
+    assert rows([record])["none"]["front"] == "node-hours, core-hours"
 
 
 def test_a_training_of_several_launches_counts_what_led_to_its_end():
