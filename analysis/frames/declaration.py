@@ -6,7 +6,7 @@ each curve is compared with one other that differs from it in one setting (docs/
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -47,8 +47,12 @@ def declared(
     keep the correction small. Raises UsageError if there is nothing to compare.
     """
     sides = _sides(study)
-    _check_there("ranks", ranks, set(sides["num_ranks"]))
-    _check_there("backend", backends, set(sides["backend"]))
+    asked = {"num_ranks": ranks, "backend": backends}
+    for name, values in asked.items():
+        if missing := [value for value in values if value not in set(sides[name])]:
+            present = ", ".join(map(str, sorted(set(sides[name]))))
+            what = name.removeprefix("num_")
+            raise UsageError(f"no {what} {missing[0]} in these records; choose from: {present}")
     by_axes = bool(study.axes) and not (factor or reference)
     if by_axes:
         is_one_family = all("." in name or name in OF_METHOD for name in study.axes)
@@ -56,16 +60,16 @@ def declared(
         pairs, left_out = _along_axes(study, sides)
         why = "no two curves on as many ranks, more than 1, in these records"
     else:
-        factor = SHORT.get(factor, factor) if factor else _usual_factor(sides)
+        num_backends = sides.loc[sides["is_exchanging"], "side"].nunique()
+        usual = "framework" if sides["framework"].nunique() > 1 and num_backends < 2 else "backend"
+        factor = SHORT.get(factor, factor) if factor else usual
         if factor not in FACTORS:
             known = ", ".join(FACTORS)
             raise UsageError(f"no factor {factor!r} to compare inside a study; choose one of: {known}")
         pairs, left_out = _of_factor(sides, factor, reference, study.order)
         why = "; ".join(left_out) or f"no two values of {factor} where all else, ranks among it, is equal"
-    if ranks:
-        pairs = pairs[pairs["num_ranks"].isin(ranks)]
-    if backends:
-        pairs = pairs[pairs["backend"].isin(backends)]
+    for name, values in asked.items():
+        pairs = pairs[pairs[name].isin(values)] if values else pairs
     if pairs.empty:
         raise UsageError(f"nothing to compare: {why}")
     rows = zip(pairs["contender"], pairs["backend"], pairs["curve"], strict=True)
@@ -111,17 +115,6 @@ def _fields_of(factor: str) -> set[str]:
     """The fields of a cell that may differ with the factor: its own, and those that follow from it."""
     own, follows = factor_names([factor]), field_table()["follows"]
     return own.union(*(follows.get(name, ()) for name in own)) & Cell.model_fields.keys()
-
-
-def _usual_factor(sides: pd.DataFrame) -> str:
-    exchanging = sides.loc[sides["is_exchanging"], "side"].nunique()
-    return "framework" if sides["framework"].nunique() > 1 and exchanging < 2 else "backend"
-
-
-def _check_there(what: str, asked: Iterable[Any], there: Collection[Any]) -> None:
-    if missing := [value for value in asked if value not in there]:
-        present = ", ".join(map(str, sorted(there)))
-        raise UsageError(f"no {what} {missing[0]} in these records; choose from: {present}")
 
 
 def _of_factor(
@@ -206,10 +199,10 @@ def _key_on(axes: Mapping[str, Sequence[Any]], side: Mapping[str, Any]) -> tuple
         value = setting_of(cell, name)
         if name == "split" and AUTO in values and value not in values:
             value = AUTO
-        owners = (cell.backend, cell.algorithm)
-        concerned = capabilities(cell.backend).exchanges if name in OF_METHOD else True
-        if "." in name and name.partition(".")[0] not in owners:
-            concerned = False
+        owner, dot, _ = name.partition(".")
+        concerned = owner in (cell.backend, cell.algorithm) if dot else True
+        if name in OF_METHOD:
+            concerned = capabilities(cell.backend).exchanges
         # Variables are text in a cell.
         same = [value == other or (isinstance(value, str) and value == str(other)) for other in values]
         if concerned and not any(same):

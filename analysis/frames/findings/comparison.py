@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from dlscale.analysis.frames import statistics
 from dlscale.analysis.frames.declaration import PAIR, declared
-from dlscale.analysis.frames.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of, on_most_ranks
+from dlscale.analysis.frames.finding import COUNT, PLACE, Column, Finding, frame_of, on_most_ranks
 from dlscale.analysis.frames.findings.cautions import is_busy
 from dlscale.analysis.frames.load import Study
 from dlscale.analysis.frames.statistics import LEVEL, NONE, Interval
@@ -167,20 +166,6 @@ def probability(p: float) -> str:
     return f"{p:.2g}" if p >= 1e-4 else "< 0.0001"
 
 
-def draw(rows: pd.DataFrame, axes: Axes) -> None:
-    """The ratio of each comparison, and the band of what does not matter."""
-    places = np.arange(len(rows))[::-1]
-    ends = [(rows["ratio"] - rows["ratio_low"]).fillna(0), (rows["ratio_high"] - rows["ratio"]).fillna(0)]
-    axes.axvspan(100 / (1 + BAND) - 100, 100 * BAND, color="#EEEEEE")
-    axes.axvline(0, color="grey", linewidth=0.8)
-    axes.errorbar(
-        100 * (rows["ratio"] - 1), places, xerr=[100 * end for end in ends], fmt="o", capsize=2, color="black"
-    )
-    axes.set_yticks(places, [f"{row.contender} vs {row.reference}" for row in rows.itertuples()])
-    axes.set_ylim(-0.7, len(rows) - 0.3)
-    axes.set_xlabel(f"difference in throughput on {plural(rows['num_ranks'].max(), 'rank')} [%]")
-
-
 FINDING = Finding(
     name="comparison",
     title="Comparisons",
@@ -219,13 +204,4 @@ FINDING = Finding(
         "reason": Column("why nothing can be shown", label="why", is_detail=True),
     },
     sentence=sentence,
-    drawings=(
-        Drawing(
-            name="comparison",
-            draw=draw,
-            rows=lambda frame: on_most_ranks(frame[frame["ratio_low"].notna()]),
-            left=1.6,
-            about="Differences in throughput, with 95 % intervals of paired launches.",
-        ),
-    ),
 )
