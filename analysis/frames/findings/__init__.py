@@ -3,9 +3,10 @@
 from dlscale.analysis.frames.finding import Finding, load
 
 NAMES = (
+    "verdict",
     "cautions",
-    "scaling",
     "waterfall",
+    "scaling",
     "comparison",
     "solution",
     "evaluations",

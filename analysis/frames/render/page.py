@@ -114,6 +114,7 @@ def sections_of(study: Study, findings: Iterable[Finding]) -> Iterator[Section]:
                 csv=as_csv(finding.exported(frame)),
                 num_rows=len(frame),
                 is_answer=finding.is_answer,
+                is_folded=finding.is_answer and not finding.table(frame.head(1), brief=True).size,
             )
 
 
