@@ -246,7 +246,7 @@ def _label(row: Mapping[str, Any]) -> str:
 
 
 def draw(rows: pd.DataFrame, axes: Axes) -> None:
-    """A strip per curve, from the ideal speed at the left down to what is left of it; gains hang below it."""
+    """A strip per curve, what is kept of the ideal speed at the left, then what is lost; gains hang below it."""
     seen: dict[str, Any] = {}
     start = max(100.0, *axes.get_xlim())
     for place, (_, parts) in enumerate(rows.groupby("cell", sort=False)):
@@ -255,7 +255,7 @@ def draw(rows: pd.DataFrame, axes: Axes) -> None:
         servers = (
             f", {plural(parts['num_servers'].iloc[0], 'server')}" if parts["num_servers"].iloc[0] else ""
         )
-        axes.text(left, place - 0.3, parts["name"].iloc[0] + servers, va="bottom", fontsize=7)
+        axes.text(0, place - 0.3, parts["name"].iloc[0] + servers, va="bottom", fontsize=7)
         for part in parts.to_dict("records"):
             first, loss = part["part"].split(" + ")[0], 100 * part["loss"]
             is_largest = part["verdict"] in ("largest", "not separable")
@@ -279,7 +279,7 @@ def draw(rows: pd.DataFrame, axes: Axes) -> None:
                 )
         axes.barh(place, -left, 0.56, left=left, color=theme.KEPT, alpha=0.25)
         axes.text(left / 2, place, f"{left:.0f} % left", ha="center", va="center", fontsize=7)
-    axes.set(ylim=(max(rows["cell"].nunique() - 0.5, axes.get_ylim()[0]), -1.1), xlim=(start, 0), yticks=[])
+    axes.set(ylim=(max(rows["cell"].nunique() - 0.5, axes.get_ylim()[0]), -1.1), xlim=(0, start), yticks=[])
     axes.set_xlabel(f"of the ideal speed [%], on {plural(rows['num_ranks'].iloc[0], 'rank')}")
     axes.legend(seen.values(), seen, loc="upper left", ncols=5, handlelength=1.2, columnspacing=1)
 

@@ -43,6 +43,7 @@ class Section:
     csv: str = ""
     num_rows: int = 0
     is_answer: bool = False
+    is_folded: bool = False  # its table, of an answer that the figure gives
 
     @cached_property
     def numeric(self) -> list[bool]:
