@@ -152,17 +152,12 @@ def test_only_the_latest_good_attempts_count(study, compare):
 def test_of_several_the_newest_is_beside_the_earlier_ones_and_their_range(study, compare):
     for day, rate in enumerate((97.0, 100.0, 103.0, 80.0)):
         rates = {"none": 100.0, "ring": rate}
+        facts = {"study": f"day-{day}", "started_at": f"2026-11-2{day}T12:00:00+00:00"}
         study(
             f"day-{day}",
             [
-                make_record(
-                    backend=backend,
-                    samples_per_second=rates[backend],
-                    block=block,
-                    study=f"day-{day}",
-                    started_at=f"2026-11-2{day}T12:0{block}:00+00:00",
-                )
-                for backend in rates
+                make_record(backend=backend, samples_per_second=rate, block=block, **facts)
+                for backend, rate in rates.items()
                 for block in range(6)
             ],
         )
