@@ -24,6 +24,7 @@ from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
 from dlscale.models.quality.metric import Metric
 
+MOST_POINTS = 5000  # of a drawing
 MOST_AWAY = 12  # of a drawing: times the target's distance from the best possible value
 TYPES: dict[str, type] = {
     **dict.fromkeys(("seed", "step", "samples", "num_launches"), int),
@@ -125,7 +126,8 @@ def draw_curves(rows: pd.DataFrame, axes: Axes) -> None:
                 "color": look["color"],
                 "alpha": 0.35 + 0.55 * training["num_ranks"].iloc[0] / most_ranks,
             }
-            axes.plot(training["seconds"], training["value"], linewidth=0.8, label=label, **line)
+            drawn = thinned(training, max(20, MOST_POINTS // rows["number"].nunique()))
+            axes.plot(drawn["seconds"], drawn["value"], linewidth=0.8, label=label, **line)
             end = training.iloc[-1]
             axes.plot(end["seconds"], end["value"], "o" if end["end"] == "reached" else "x", **line)
             label = "_"  # one entry per curve
@@ -140,6 +142,16 @@ def draw_curves(rows: pd.DataFrame, axes: Axes) -> None:
     axes.set_xlabel("time since the launch [s]")
     axes.set_ylabel(f"{metric_name(rows['metric'].iloc[0])} on held-out samples")
     axes.legend()
+
+
+def thinned(training: pd.DataFrame, most: int) -> pd.DataFrame:
+    """About `most` evaluations: the ends, and the worst and the best of equal groups, so that no peak is lost."""
+    if len(training) <= most:
+        return training
+    places = training.reset_index(drop=True)
+    groups = places.groupby(places.index // math.ceil(2 * len(training) / most))["value"]
+    kept = {0, len(training) - 1, *groups.idxmin(), *groups.idxmax()}
+    return training.iloc[sorted(kept)]
 
 
 def metric_name(metric: str) -> str:
@@ -170,7 +182,8 @@ FINDING = Finding(
             name="learning-curves",
             draw=draw_curves,
             rows=lambda frame: frame[frame["value"].notna() & frame["seconds"].notna()],
-            about="Metric on held-out samples over time, one line per training; darker on more ranks.",
+            about="Metric on held-out samples over time, one line per training, darker on more ranks; of many "
+            "evaluations the worst and the best of equal groups.",
         ),
     ),
 )

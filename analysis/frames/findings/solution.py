@@ -26,7 +26,7 @@ from dlscale.analysis.frames.finding import (
     of_trainings,
     on_most_ranks,
 )
-from dlscale.analysis.frames.findings import cautions, energy, evaluations
+from dlscale.analysis.frames.findings import cautions, energy, evaluations, servers
 from dlscale.analysis.frames.load import Study
 from dlscale.analysis.frames.statistics import (
     LEVEL,
@@ -79,6 +79,7 @@ def solutions(study: Study) -> pd.DataFrame:
     }
     whole = {key for key, own in runs.groupby("cell") if own["is_reached"].all()}
     joules = energy.FINDING.of(study).set_index("cell")["joules_per_sample"]
+    staleness = servers.FINDING.of(study).set_index("cell")["mean_staleness"]
     is_busy, rows = cautions.is_busy(study), []
     for key, (related, level) in _related(cells, places).items():
         target = cells[key].target
@@ -108,7 +109,7 @@ def solutions(study: Study) -> pd.DataFrame:
                 else LATER if joint.high < 1
                 else NOT_SHOWN
             )  # fmt: skip
-        rows.append(row | {"is_busy": is_busy})
+        rows.append(row | {"is_busy": is_busy, "mean_staleness": staleness.get(key)})
     frame = frame_of(rows, "cell", "metric", "threshold", "seconds", *COSTS)
     return frame.assign(front=_fronts(frame.join(study.cells[["family", "evidence"]], on="cell")))
 
@@ -302,6 +303,7 @@ FINDING = Finding(
         "expected_seconds": Column("the same if misses are tried again", label="expected", **SECONDS),
         "samples": Column("samples to the target, median likewise", label="samples"),
         "samples_per_second": Column("samples over seconds in steps", label="samples/s", is_detail=True),
+        "mean_staleness": Column("updates that a push had missed", label="updates missed", is_detail=True),
         "step_seconds": Column("median step", label="step", unit="ms", factor=1e3, is_detail=True),
         "seconds_per_epoch": Column("an epoch's steps", label="epoch", **SECONDS),
         "evaluating_share": Column("evaluations in the time after start", label="evaluating", **PERCENT),
@@ -336,6 +338,7 @@ FINDING = Finding(
             name="samples-to-target",
             draw=draw_samples,
             rows=of_several_batches,
+            left=0.75,
             about="Samples to the target over the global batch.",
         ),
     ),

@@ -1,10 +1,11 @@
 """Every evaluation of trainings to a target."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dlscale.analysis.frames.findings import solution
-from dlscale.analysis.frames.findings.evaluations import FINDING
+from dlscale.analysis.frames.findings.evaluations import FINDING, thinned
 from dlscale.analysis.frames.load import Study
 from dlscale.analysis.frames.render import figures, text
 from dlscale.models.own import OwnModel
@@ -79,3 +80,14 @@ def test_what_has_no_target_has_no_row(finding, records):
 def test_one_training_that_failed_has_no_row():
     assert not len(FINDING.of(Study([training(steps=40, step_seconds=0.5, failure="no")])))
     assert np.isfinite(FINDING.of(Study([training(steps=40, step_seconds=0.5)]))["seconds"]).all()
+
+
+@pytest.mark.parametrize("most", [4, 5, 20, 99])
+def test_of_long_trainings_drawings_keep_the_ends_and_the_extremes(most):
+    values = np.sin(np.arange(1000))
+    frame = pd.DataFrame({"value": values}, index=np.arange(1000, 2000))
+    drawn = thinned(frame, most)
+    assert len(drawn) <= most + 3
+    assert {1000, 1999, frame["value"].idxmax(), frame["value"].idxmin()} <= set(drawn.index)
+    assert drawn.index.is_monotonic_increasing
+    assert len(thinned(frame[:most], most)) == most

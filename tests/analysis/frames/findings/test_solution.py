@@ -93,7 +93,9 @@ def ways(*, num_seeds=8):
             training(steps=86 + 6 * block, backend_options={"pipelined": True}, **own),
             training(steps=50 + block, algorithm="easgd", **own),
             training(steps=100, **own | {"step_seconds": 0.3 * noise, "backend": "gloo"}),
-            training(steps=90, end="reached" if block else "budget", **served),
+            training(steps=90, end="reached" if block else "budget", **served).model_copy(
+                update={"staleness": {0: 10, 1: 80, 2: 9, 5: 1}}
+            ),
         ]
     return records
 
@@ -112,6 +114,7 @@ def test_ways_of_training_are_compared_with_synchronous_sgd_over_the_ring():
     assert found["gloo"]["reference"] == "ring on 2 ranks"
     assert np.isnan(found["mpi_ps downpour"]["reference_speed_up"])
     assert found["mpi_ps downpour"]["synchronous"] == "", "was not measured"
+    assert found["mpi_ps downpour"]["mean_staleness"] == pytest.approx(1.03)
     assert "39 of 40 trainings reached auc 0.9. Times as fast as ring on 2 ranks: gloo 0." in said(ways())
 
 
