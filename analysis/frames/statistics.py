@@ -231,13 +231,16 @@ def sign_flips(logs: ArrayLike) -> float:
     if n <= MAX_EXACT:
         signs = 1 - 2 * (np.arange(2 ** (n - 1))[:, None] >> np.arange(n) & 1)  # the last one is always +
         return float((np.abs(signs @ values) >= least).mean())
-    return float((1 + (np.abs(_random_signs(n) @ values) >= least).sum()) / (1 + NUM_DRAWS))
+    beyond = sum((np.abs(signs @ values) >= least).sum() for signs in _random_signs(n))
+    return float((1 + beyond) / (1 + NUM_DRAWS))
 
 
 @cache
-def _random_signs(n: int) -> Floats:
-    """Signs for comparisons of n blocks: [draws, n]."""
-    return np.asarray(2 * np.random.default_rng(1935).integers(0, 2, (NUM_DRAWS, n)) - 1, np.float64)
+def _random_signs(n: int) -> list[NDArray[np.int8]]:
+    """Signs for comparisons of n blocks, [draws, n] in pieces: thousands of blocks would fill the memory."""
+    generator = np.random.default_rng(1935)
+    rows = np.diff(np.linspace(0, NUM_DRAWS, 65).astype(int))
+    return [(2 * generator.integers(0, 2, (own, n)) - 1).astype(np.int8) for own in rows]
 
 
 def smallest_p(n: float) -> float:
