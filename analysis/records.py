@@ -293,11 +293,8 @@ def prediction_row(record: PredictionRecord) -> dict[str, Any]:
         "samples_per_second_high": record.samples_per_second.high,
         "step_seconds": record.step_seconds.center,
         **loss_columns(record.parts),
-        **values_of(record, "engine", "engine_version", "profile_evidence", "profile_digest"),
-        **values_of(record, "network_digest", "calibrated_nodes", "held_out_error"),
+        **values_of(record, "engine", "engine_version", "wire_seconds"),
         "doubts": "; ".join(record.doubts),
-        "noise": "; ".join(record.noise),
-        "noise_not_measured": "; ".join(record.noise_not_measured),
         "backend_options": settings_text(record.backend_options),
         **values_of(record, "exchange_algorithm", "global_batch", "shard"),
         "tokens_per_second": record.samples_per_second.center * tokens if tokens else None,
@@ -312,7 +309,7 @@ def tidy_prediction(record: PredictionRecord) -> dict[str, object]:
         "seconds_per_step": record.step_seconds,  # as launches have it
     }
     row: dict[str, object] = record.model_dump(
-        exclude={"samples_per_second", "efficiency", "step_seconds", "parts"}
+        exclude={"samples_per_second", "efficiency", "step_seconds", "parts", "origins"}
     )
     for name, band in quantities.items():
         row |= {name: band.center, f"{name}_low": band.low, f"{name}_high": band.high}

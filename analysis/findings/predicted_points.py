@@ -323,11 +323,8 @@ def origin_sentence(every: Sequence[PlacedPrediction]) -> str:
         return ""
     records = [point.record for point in every]
     engines = sorted({engine_text(record) for record in records})
-    profiles = sorted({f"{record.profile_evidence} profile ({record.profile_source})" for record in records})
-    networks = sorted({record.network_source for record in records if record.network_source})
-    between = f" and the network of {'; '.join(networks)}" if networks else ""
     return (
-        f"Simulated by {listed(engines)} from {'; '.join(profiles)}{between}: medians, with bands that hold "
+        f"Simulated by {listed(engines)}: medians, with bands that hold "
         f"{100 * records[0].level:.0f} % of the replicates. Nothing of it was run."
     )
 

@@ -22,17 +22,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from dlscale.analysis.predict.backend_rules import HOROVOD_BITS_BYTES
-from dlscale.analysis.predict.exchange import NetworkExchange
-from dlscale.analysis.predict.loggp import Cost, cost, drawn_jitter
-from dlscale.analysis.predict.network import Factors, Network
+from dlscale.analysis.predict.backends import HOROVOD_BITS_BYTES
+from dlscale.analysis.predict.exchange import NetworkExchange, cost, late_units
+from dlscale.analysis.predict.network import Limits, Network
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.prediction import Origin
 
 FITTED = ("latency_seconds", "node_bytes_per_second", "reduce_seconds_per_byte")
 PRIOR = 0.05 / math.log(10)
@@ -40,7 +40,6 @@ MAX_EXTRAPOLATION = 64  # times the most nodes that were measured
 MAX_HELD_OUT_ERROR = 0.15
 MIN_POINTS = 4  # three numbers are fitted, and the largest point is held out
 Z90 = 1.645  # a 5-95 % band in standard deviations of a normal distribution
-JITTER_DRAWS = 2000
 Floats = NDArray[np.float64]
 
 
@@ -62,35 +61,26 @@ class CalibrationPoint:
         return self.exchange.num_nodes, self.exchange.num_nodes * self.exchange.ranks_per_node, self.num_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class Calibration(NamedTuple):
     """A fitted network, and how far it is to be trusted."""
 
     network: Network
-    num_points: int
     held_out: CalibrationPoint  # the largest
     held_out_error: float  # predicted / measured - 1, by the points on fewer nodes or of smaller messages
     scatter: float  # standard deviation of log(predicted / measured) over all points
-    no_jitter: str = ""  # why the jitter of messages was not measured; empty if it was
-
-    @property
-    def largest_nodes(self) -> int:
-        """The most nodes that were measured."""
-        return self.held_out.exchange.num_nodes
 
     def doubts(self, num_nodes: int) -> tuple[str, ...]:
         """Why a prediction on that many nodes is not to be trusted; none if it may be."""
-        doubts = []
-        if num_nodes > MAX_EXTRAPOLATION * self.largest_nodes:
-            doubts.append(
-                f"{num_nodes} nodes are more than {MAX_EXTRAPOLATION} times the {self.largest_nodes} of the calibration"
-            )
-        if abs(self.held_out_error) > MAX_HELD_OUT_ERROR:
-            doubts.append(
-                f"the calibration is wrong by {100 * self.held_out_error:+.0f} % for its largest point, which was held "
-                "out"
-            )
-        return tuple(doubts)
+        largest, error = self.held_out.exchange.num_nodes, 100 * self.held_out_error
+        doubts = {
+            f"{num_nodes} nodes are more than {MAX_EXTRAPOLATION} times the {largest} of the calibration": (
+                num_nodes > MAX_EXTRAPOLATION * largest
+            ),
+            f"the calibration is wrong by {error:+.0f} % for its largest point, which was held out": (
+                abs(error) > 100 * MAX_HELD_OUT_ERROR
+            ),
+        }
+        return tuple(text for text, is_so in doubts.items() if is_so)
 
 
 def calibrated(points: Sequence[CalibrationPoint], start: Network, *, source: str) -> Calibration:
@@ -100,45 +90,50 @@ def calibrated(points: Sequence[CalibrationPoint], start: Network, *, source: st
     """
     _check(points, source)
     kept, held_out = _without_largest(points, source)
-    trial = _fitted(kept, start)
-    fitted = _fitted(points, start)
+    trial, fitted = _fitted(kept, start), _fitted(points, start)
     scatter = float(np.sqrt(np.mean(fitted.residuals**2)))
-    deviations = _deviations(fitted.jacobian, scatter)
-    return Calibration(
-        network=replace(
-            fitted.network,
-            latency_factors=_band(deviations[0], scatter),
-            rate_factors=_band(deviations[1], scatter),
-            source=f"calibrated: {len(points)} points of {source}",
-        ),
-        num_points=len(points),
-        held_out=held_out,
-        held_out_error=math.exp(float(_residuals([held_out], trial.network)[0])) - 1,
-        scatter=scatter,
-        no_jitter=fitted.no_jitter,
+    latency, rate, _ = _deviations(fitted.jacobian, scatter)
+    network = replace(
+        fitted.network, latency_factors=_band(latency, scatter), rate_factors=_band(rate, scatter)
     )
+    error = math.exp(float(_residuals([held_out], trial.network)[0])) - 1
+    told = (
+        f"{len(points)} exchanges of {source}; the largest, held out, is predicted with {100 * error:+.1f} %"
+    )
+    jitter = network.message_jitter_seconds
+    values = {
+        "latency of a message": f"{1e6 * network.latency_seconds:.3g} us",
+        "rate of a node's link": f"{network.node_bytes_per_second / 1e9:.3g} GB/s",
+        "jitter of messages": "none" if jitter is None else f"{1e6 * jitter:.3g} us in the mean",
+    }
+    origins = [
+        Origin(
+            input=what,
+            value=value,
+            kind="not modelled" if value == "none" else "calibrated",
+            source=fitted.no_jitter if value == "none" else told,
+        )
+        for what, value in values.items()
+    ]
+    origins += [origin for origin in start.origins if origin.input not in values]
+    return Calibration(replace(network, origins=tuple(origins)), held_out, error, scatter)
 
 
 def _check(points: Sequence[CalibrationPoint], source: str) -> None:
+    wrong = ""
     if not points:
-        raise UsageError(
-            f"calibration from {source}: no exchange was measured between nodes; run a study with control "
-            "exchange on 2 nodes or more"
+        wrong = "no exchange was measured between nodes; run a study with control exchange on 2 nodes or more"
+    elif any(point.exchange.num_nodes < 2 for point in points):
+        wrong = "exchanges within one node say nothing of the network; give a study on 2 nodes or more"
+    elif bad := next((point for point in points if not 0 < point.seconds < math.inf), None):
+        wrong = f"an exchange of {bad.num_bytes} bytes took {bad.seconds} s; measure it again"
+    elif len(points) < MIN_POINTS:
+        wrong = (
+            f"{len(points)} measured points (sizes of buckets on each number of nodes), of which {MIN_POINTS} are "
+            "needed; run more --nodes, or dlscale collectives"
         )
-    if any(point.exchange.num_nodes < 2 for point in points):
-        raise UsageError(
-            f"calibration from {source}: exchanges within one node say nothing of the network; give a study on 2 nodes "
-            "or more"
-        )
-    if bad := next((point for point in points if not 0 < point.seconds < math.inf), None):
-        raise UsageError(
-            f"calibration from {source}: an exchange of {bad.num_bytes} bytes took {bad.seconds} s; measure it again"
-        )
-    if len(points) < MIN_POINTS:
-        raise UsageError(
-            f"calibration from {source}: {len(points)} measured points (sizes of buckets on each number of nodes), of "
-            f"which {MIN_POINTS} are needed; run more --nodes, or dlscale collectives"
-        )
+    if wrong:
+        raise UsageError(f"calibration from {source}: {wrong}")
 
 
 def _without_largest(
@@ -156,51 +151,30 @@ def _without_largest(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Fitted:
+class _Fitted(NamedTuple):
     network: Network
     jacobian: Floats  # derivatives of the logarithms of times and priors by those of the numbers
     residuals: Floats  # of the points
-    no_jitter: str
+    no_jitter: str = ""
 
 
 def _fitted(points: Sequence[CalibrationPoint], start: Network) -> _Fitted:
     """The network without jitter, and, where that can be measured, again with it."""
     first = _fit(points, replace(start, message_jitter_seconds=None))
-    jitter, why = _message_jitter(points, first.network)
-    if jitter is None:
-        return replace(first, no_jitter=why)
-    return _fit(points, replace(start, message_jitter_seconds=jitter))
-
-
-def _message_jitter(points: Sequence[CalibrationPoint], network: Network) -> tuple[float | None, str]:
-    """(seconds, ""), or None and why it cannot be known."""
     singly = [(point, point.spread) for point in points if point.spread is not None]
-    if not singly:
-        return None, "no calls are timed one by one, as those of dlscale collectives are"
-    small = [(point, spread) for point, spread in singly if _mostly_latency(point, network)]
+    small = [it for it in singly if _mostly_latency(it[0], first.network)]
     if not small:
-        return None, "no exchange timed call by call is so small that latency is most of it"
-    units = _jitter_units([point for point, _ in small], network)
-    return float(np.median([spread for _, spread in small] / units[:, 1])), ""
+        why = "no exchange timed call by call is so small that latency is most of it"
+        if not singly:
+            why = "no calls are timed one by one, as those of dlscale collectives are"
+        return first._replace(no_jitter=why)
+    jitter = np.median([spread / late_units(point.exchange)[1] for point, spread in small])
+    return _fit(points, replace(start, message_jitter_seconds=float(jitter)))
 
 
 def _mostly_latency(point: CalibrationPoint, network: Network) -> bool:
     alone = cost(network, point.exchange)
     return alone.seconds >= alone.seconds_per_byte * point.num_bytes
-
-
-def _jitter_units(points: Sequence[CalibrationPoint], network: Network) -> Floats:
-    """[points][2] median and interquartile range of what a jitter of 1 s adds to each point."""
-    by_exchange: dict[NetworkExchange, Floats] = {}
-    unit = replace(network, message_jitter_seconds=1.0)
-    for point in points:
-        if point.exchange not in by_exchange:
-            rng = np.random.default_rng(0)
-            drawn = drawn_jitter(unit, point.exchange, num_bytes=1, rng=rng, num_draws=JITTER_DRAWS)
-            low, median, high = np.quantile(drawn, (0.25, 0.5, 0.75))
-            by_exchange[point.exchange] = np.array([median, high - low])
-    return np.array([by_exchange[point.exchange] for point in points])
 
 
 def _fit(points: Sequence[CalibrationPoint], start: Network) -> _Fitted:
@@ -212,20 +186,17 @@ def _fit(points: Sequence[CalibrationPoint], start: Network) -> _Fitted:
         return np.concatenate([_residuals(points, _with(start, logs), late), PRIOR * (logs - first)])
 
     solved: Any = least_squares(deviations, first, x_scale=1.0)
-    return _Fitted(_with(start, solved.x), solved.jac, solved.fun[: len(points)], "")
+    return _Fitted(_with(start, solved.x), solved.jac, solved.fun[: len(points)])
 
 
 def _late_seconds(points: Sequence[CalibrationPoint], network: Network) -> Floats:
     """[points] the median of what jitter adds."""
     jitter = network.message_jitter_seconds
-    return jitter * _jitter_units(points, network)[:, 0] if jitter else np.zeros(len(points))
+    return np.array([jitter * late_units(point.exchange)[0] if jitter else 0.0 for point in points])
 
 
 def _with(network: Network, logs: Floats) -> Network:
-    latency, rate, adding = np.exp(logs).tolist()
-    return replace(
-        network, latency_seconds=latency, node_bytes_per_second=rate, reduce_seconds_per_byte=adding
-    )
+    return replace(network, **dict(zip(FITTED, np.exp(logs).tolist(), strict=True)))
 
 
 def _residuals(points: Sequence[CalibrationPoint], network: Network, late: Floats | None = None) -> Floats:
@@ -237,33 +208,26 @@ def _residuals(points: Sequence[CalibrationPoint], network: Network, late: Float
 
 def predicted_seconds(points: Sequence[CalibrationPoint], network: Network) -> Floats:
     """Seconds of each point's exchange without jitter."""
-    costs: dict[NetworkExchange, Cost] = {}
 
-    def seconds(exchange: NetworkExchange, num_bytes: int) -> float:
-        if exchange not in costs:
-            costs[exchange] = cost(network, exchange)
-        return costs[exchange].of(num_bytes)
-
-    def with_cycle(point: CalibrationPoint) -> float:
-        alone = seconds(point.exchange, point.num_bytes)
+    def seconds(point: CalibrationPoint) -> float:
+        alone = cost(network, point.exchange).of(point.num_bytes)
         if not point.cycle_seconds:
             return alone
-        bits = replace(point.exchange, algorithm="recursive_doubling")
-        return alone + point.cycle_seconds / 2 + 2 * seconds(bits, HOROVOD_BITS_BYTES)
+        bits = cost(network, replace(point.exchange, algorithm="recursive_doubling"))
+        return alone + point.cycle_seconds / 2 + 2 * bits.of(HOROVOD_BITS_BYTES)
 
-    return np.array([with_cycle(point) for point in points])
+    return np.array([seconds(point) for point in points])
 
 
 def _deviations(jacobian: Floats, scatter: float) -> Floats:
     """Standard deviations of the logarithms of the fitted numbers; the priors are as good as points are bad."""
     weighted = jacobian.copy()
-    weighted[-len(FITTED) :] *= (
-        max(scatter, 1e-6) / 0.05
-    )  # a prior is worth what it says, whatever the points scatter
+    # A prior is worth what it says, whatever the points scatter.
+    weighted[-len(FITTED) :] *= max(scatter, 1e-6) / 0.05
     return scatter * np.sqrt(np.diag(np.linalg.inv(weighted.T @ weighted)))
 
 
-def _band(deviation: float, scatter: float) -> Factors:
+def _band(deviation: float, scatter: float) -> Limits:
     """5 and 95 % of a number in a further exchange: how well it is known, and how exchanges vary."""
     width = Z90 * math.hypot(deviation, scatter)
     return math.exp(-width), math.exp(width)

@@ -23,14 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, NonNegativeFloat, PositiveFloat, PositiveInt
 
+from dlscale.analysis.predict.network import Limits
 from dlscale.base.definitions import Frozen
 from dlscale.base.quantities import parse_quantity
 from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.systems.system import System
 
 Floats = NDArray[np.float64]
-Limits = tuple[float, float]
-"""The least and the most that something can be."""
 
 
 def _ordered(limits: Limits) -> Limits:
@@ -109,7 +108,7 @@ class Costs(Frozen):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What a server does for one worker, on a system; limits of seconds, of cores that work at once, and of lag."""
+    """What a server's processor does for one worker, between limits."""
 
     message_seconds: Limits
     byte_seconds: Limits
@@ -117,17 +116,18 @@ class Serving:
     lag: Limits = (0.0, 0.0)
 
     def seconds(
-        self, num_messages: float | Floats, num_bytes: float | Floats, *, software: Floats, threads: Floats
+        self, num_messages: Floats | float, num_bytes: Floats | float, *, software: Floats, threads: Floats
     ) -> Floats:
-        """Of one worker's messages; `software` and `threads` are draws between 0 and 1."""
-        work = num_messages * drawn(self.message_seconds, software)
-        work = work + num_bytes * drawn(self.byte_seconds, software)
-        return np.asarray(work / drawn(self.threads, threads), dtype=np.float64)
+        """Of so many messages and bytes; `software` and `threads` are draws between 0 and 1."""
+        spent = num_messages * drawn(self.message_seconds, software) + num_bytes * drawn(
+            self.byte_seconds, software
+        )
+        return np.asarray(spent / drawn(self.threads, threads), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordination:
-    """What rank 0 does for one rank before an exchange, on a system; limits of latencies and of seconds."""
+    """What rank 0 does for one rank before an exchange, between limits: shares of a latency, seconds per tensor."""
 
     latencies: Limits
     request_seconds: Limits
@@ -155,36 +155,35 @@ def load_costs() -> Costs:
 
 def step_cost(system: System, workload: str, framework: str, *, device: str) -> Limits | None:
     """Seconds of a step on the system whatever its batch; None where no step of the workload was measured."""
-    own = [it for it in load_costs().steps if (it.workload, it.framework) == (workload, framework)]
-    if not own:
-        return None
-    low, high = _elsewhere(own[0].seconds, system)
-    return (0.0 if device == "gpu" else low), high
+    for it in load_costs().steps:
+        if (it.workload, it.framework) == (workload, framework):
+            low, high = _elsewhere(it.seconds, system)
+            return (0.0 if device == "gpu" else low), high
+    return None
 
 
 def serving_cost(system: System | None, backend: str, framework: str, *, num_tensors: int) -> Serving | None:
     """What its servers cost on a system; None of a backend without any."""
-    own = [it for it in load_costs().servers if it.backend == backend and framework in it.frameworks]
-    if not own:
-        return None
-    (cost,) = own
-    cores = system.num_cores() if system and system.node.cores != "detect" else num_tensors
-    most = float(max(1, min(num_tensors, cores)))
-    return Serving(
-        message_seconds=_elsewhere(cost.message_seconds, system),
-        byte_seconds=_elsewhere(cost.byte_seconds, system),
-        threads=(1.0, most) if cost.threads == "tensors" else cost.threads,
-        lag=cost.lag,
-    )
+    for cost in load_costs().servers:
+        if cost.backend == backend and framework in cost.frameworks:
+            cores = system.num_cores() if system and system.node.cores != "detect" else num_tensors
+            most = float(max(1, min(num_tensors, cores)))
+            return Serving(
+                message_seconds=_elsewhere(cost.message_seconds, system),
+                byte_seconds=_elsewhere(cost.byte_seconds, system),
+                threads=(1.0, most) if cost.threads == "tensors" else cost.threads,
+                lag=cost.lag,
+            )
+    return None
 
 
 def contention_cost(system: System, backend: str, *, spare: bool) -> Limits:
     """Seconds per byte that computing takes longer beside an exchange; with a core to spare perhaps none."""
-    own = [it for it in load_costs().contention if it.backend == backend]
-    if not own:
-        return 0.0, 0.0
-    low, high = _elsewhere(own[0].byte_seconds, system)
-    return (0.0 if spare else low), high
+    for it in load_costs().contention:
+        if it.backend == backend:
+            low, high = _elsewhere(it.byte_seconds, system)
+            return (0.0 if spare else low), high
+    return 0.0, 0.0
 
 
 def coordination_cost(system: System | None) -> Coordination:

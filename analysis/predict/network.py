@@ -1,23 +1,54 @@
 """A machine's network as predictions see it: links of nodes and of groups of nodes, and a message's latency.
 
-`network_of` reads it from a system's file, where every number has its source. What is computed here and stands in no
-file: of a link of Ethernet TCP leaves 95.6 % for payload; adding a received byte moves three through memory (two read,
-one written); a dragonfly's bisection counts both directions, so that each pair of G groups has B / 2 / (G / 2)^2 per
-direction, and a group leaves by G - 1 pairs.
+`network_of` reads it from a system's file, where every number has its source, and `completed` gives a system the facts
+that its file lacks: a user's own, else those of `COMPLETE`, each an assumption. Nothing that a file states is replaced,
+and the rate of links is never another machine's. What is computed here and stands in no file: of a link of Ethernet TCP
+leaves 95.6 % for payload; adding a received byte moves three through memory (two read, one written); a dragonfly's
+bisection counts both directions, so that each pair of G groups has B / 2 / (G / 2)^2 per direction, and a group leaves
+by G - 1 pairs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
-from dlscale.base.errors import UsageError
-from dlscale.benchmarks.systems.system import Devices, Fabric, System
+from dlscale.base.definitions import first_problem
+from dlscale.base.errors import UsageError, did_you_mean
+from dlscale.base.quantities import Fact, Quantity, TextFact
+from dlscale.benchmarks.records.prediction import Origin
+from dlscale.benchmarks.systems.system import Fabric, System, load_system
 
-T = TypeVar("T")
+COMPLETE = "cori"  # the system of the catalogue with all facts of a network
+GIVEN = "--assume"
+ASSUMED = "assumed"  # a source that is none
+FACTS = {
+    "num_nodes": "nodes",
+    "node.memory_bandwidth": "memory bandwidth of a node",
+    "node.peak.fp32": "peak of a node",
+    "devices.link": "link between a node's GPUs",
+    "devices.memory_bandwidth": "memory bandwidth of a GPU",
+    "devices.peak.fp32": "peak of a GPU",
+    "fabric.bandwidth": "rate of a node's link",
+    "fabric.latency": "latency of a message",
+    "fabric.groups": "groups of nodes",
+    "fabric.nodes_per_group": "nodes of a group",
+    "fabric.bisection": "bisection",
+}
+"""What predictions follow from, as keys of a system's file."""
+
+BYTES_MOVED_TO_ADD = 3
+# 1448 bytes of payload in a frame of 1514: 20 each are IP's and TCP's, 12 TCP's time stamps, 14 Ethernet's.
+TCP_SHARE = 1448 / 1514
+# An Aries router takes 100 ns; minimal routes have at most 2 hops within a group and 5 between groups (Cray XC Series
+# Network, WP-Aries01-1112).
+GROUP_LATENCY_SECONDS = 3 * 100e-9
+
+Limits = tuple[float, float]
+"""The least and the most that something can be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +62,9 @@ class Groups:
     extra_latency_seconds: float  # of a message between groups, beyond one within a group
 
 
-Factors = tuple[float, float]
-"""The lowest and the highest value that sources give, as factors on the one that is used."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """Rates in bytes per second and direction, times in seconds."""
+    """Rates in bytes per second and direction, times in seconds; factors are the sources' limits over the value."""
 
     name: str
     num_nodes: int
@@ -45,81 +72,157 @@ class Network:
     latency_seconds: float  # of a small message between two processes, software included
     node_memory_bytes_per_second: float | None  # copies within a node; None: not known
     reduce_seconds_per_byte: float  # adding one received byte
-    device_link_bytes_per_second: float | None = (
-        None  # between a node's GPUs; None: its memory is between its ranks
-    )
+    # Between a node's GPUs; None: its memory is between its ranks.
+    device_link_bytes_per_second: float | None = None
     groups: Groups | None = None  # None: nodes on one switch
-    source: str = ""
-    rate_factors: Factors = (1.0, 1.0)  # of all links
-    latency_factors: Factors = (1.0, 1.0)
+    rate_factors: Limits = (1.0, 1.0)  # of all links
+    latency_factors: Limits = (1.0, 1.0)
     # An exchange within a node, where it was measured: seconds, and seconds per byte. None: by memory or device links.
     within_node: tuple[float, float] | None = None
     # Mean of what a message takes longer, exponential; None: not measured, and predicted without.
     message_jitter_seconds: float | None = None
+    origins: tuple[Origin, ...] = ()
 
 
-Placement = Literal["packed", "scattered"]  # consecutive nodes, or nodes drawn from all groups
-Routing = Literal["minimal", "adaptive"]  # a pair's direct links only, or all links of its groups
+class Machine(NamedTuple):
+    """A system with all that predictions need, and what of it stands in no file."""
 
-BYTES_MOVED_TO_ADD = 3
-# 1448 bytes of payload in a frame of 1514: 20 each are IP's and TCP's, 12 TCP's time stamps, 14 Ethernet's.
-TCP_SHARE = 1448 / 1514
-# An Aries router takes 100 ns; minimal routes have at most 2 hops within a group and 5 between groups (Cray XC Series
-# Network, WP-Aries01-1112).
-GROUP_LATENCY_SECONDS = 3 * 100e-9
+    system: System
+    assumed: tuple[Origin, ...] = ()
 
 
-def allocated(network: Network, count: int, placement: Placement, seed: int) -> NDArray[np.int64]:
-    """[count] the machine's numbers of the nodes that a job gets. Raises UsageError if it has not so many."""
-    if count > network.num_nodes:
-        raise UsageError(
-            f"{count} nodes, servers' nodes included, on {network.name}, which has {network.num_nodes}; "
-            "give fewer --nodes or servers"
+def completed(system: System, given: Mapping[str, str] | None = None) -> Machine:
+    """The system with what its predictions lack: what is `given` ({fact: value}), else of another machine.
+
+    Raises UsageError for what is given and cannot be, and where too little is known.
+    """
+    for key, value in (given or {}).items():
+        system = _with_given(system, key, value)
+    changes: dict[str, Any] = {}
+    fabric, node, model = system.fabric, system.node, load_system(COMPLETE)
+    assumed = [
+        Origin(input=FACTS[key], value=value, kind=ASSUMED, source=GIVEN)
+        for key, value in (given or {}).items()
+    ]
+
+    def taken(fact: Quantity, key: str) -> Quantity:
+        source = f"as on {COMPLETE}; the file of {system.name} has none"
+        assumed.append(Origin(input=FACTS[key], value=fact.text, kind=ASSUMED, source=source))
+        return fact.model_copy(update={"source": COMPLETE})
+
+    if system.num_nodes is None and system.partitions:
+        changes["num_nodes"] = max(
+            (part.num_nodes for part in system.partitions.values()), key=lambda it: it.value
         )
-    if placement == "packed":
-        return np.arange(count)
-    return np.random.default_rng(seed).choice(network.num_nodes, size=count, replace=False)
+    if node.memory_bandwidth is None and model.node.memory_bandwidth:
+        memory = taken(model.node.memory_bandwidth, "node.memory_bandwidth")
+        changes["node"] = node.model_copy(update={"memory_bandwidth": memory})
+    if fabric:
+        own: dict[str, Any] = {}
+        if fabric.latency is None and model.fabric and model.fabric.latency:
+            own["latency"] = taken(model.fabric.latency, "fabric.latency")
+        grouped = fabric.groups is not None or _is_dragonfly(fabric)
+        if grouped and not (fabric.groups and fabric.nodes_per_group and fabric.bisection):
+            own |= {"topology": None, "groups": None}
+            source = f"their links are not in the file of {system.name}"
+            assumed.append(
+                Origin(input="congestion between groups of nodes", value="none", kind=ASSUMED, source=source)
+            )
+        changes["fabric"] = fabric.model_copy(update=own)
+    changes["sources"] = system.sources | {COMPLETE: f"{ASSUMED}, as on {COMPLETE}"}
+    machine = Machine(system.model_copy(update=changes), tuple(assumed))
+    network_of(machine)
+    return machine
 
 
-def network_of(system: System) -> Network:
+def _with_given(system: System, key: str, value: str) -> System:
+    if key not in FACTS:
+        raise UsageError(
+            f"{GIVEN} {key}: predictions have no such fact{did_you_mean(key, FACTS)}; choose one of: "
+            f"{', '.join(FACTS)}"
+        )
+    section, _, name = key.rpartition(".")
+    section, _, table = section.partition(".")  # node.peak.fp32
+    owner: Any = getattr(system, section) if section else system
+    if section == "fabric" and owner is None:
+        owner = Fabric(name=TextFact(value="a network", source=GIVEN))
+    if owner is None:
+        raise UsageError(f"{GIVEN} {key}: nodes of {system.name} have no {section}; leave it out")
+    entries = getattr(owner, table) if table else {name: getattr(owner, name)}
+    if stated := entries.get(name):
+        raise UsageError(
+            f"{GIVEN} {key}={value}: {system.name} states {stated.value}; leave it out, or give --system a file of "
+            "your own that states another"
+        )
+    kind = type(owner).model_fields[table or name].annotation
+    counted = value.isdigit() and name in ("num_nodes", "groups", "nodes_per_group")
+    content = {"value": int(value) if counted else value, "source": GIVEN}
+    try:
+        fact = TypeAdapter(kind).validate_python({name: content} if table else content)
+    except ValidationError as error:
+        raise UsageError(f"{GIVEN} {key}={value}: {first_problem(error)}") from None
+    owner = owner.model_copy(update={table: entries | fact} if table else {name: fact})
+    sources = {"sources": system.sources | {GIVEN: f"given by {GIVEN}"}}
+    return (owner if not section else system.model_copy(update={section: owner})).model_copy(update=sources)
+
+
+def network_of(machine: Machine) -> Network:
     """The network of a system's file. Raises UsageError that names the key that it does not state."""
-    fabric = system.fabric
-    if fabric is None:
+    system = machine.system
+    if system.fabric is None:
         raise UsageError(
             f"{system.name} states no [fabric], without which nothing can be predicted; add it to its file, with "
             "sources, or name a --system that has one"
         )
-    if system.num_nodes is None:
-        raise _missing(system, "num_nodes")
-    bandwidth = _stated(system, "fabric.bandwidth", fabric.bandwidth)
-    latency = _stated(system, "fabric.latency", fabric.latency)
-    memory = _stated(system, "node.memory_bandwidth", system.node.memory_bandwidth)
-    sources = {system.sources[fact.source]: None for fact in (bandwidth, latency, memory)}
+    num_nodes, rate, latency, memory = (
+        _stated(system, key)
+        for key in ("num_nodes", "fabric.bandwidth", "fabric.latency", "node.memory_bandwidth")
+    )
+    origins = [
+        Origin(input=FACTS[key], value=fact.text, kind="stated", source=system.sources[fact.source])
+        for key, fact in (
+            ("fabric.bandwidth", rate),
+            ("fabric.latency", latency),
+            ("node.memory_bandwidth", memory),
+        )
+        if fact.source not in (COMPLETE, GIVEN)
+    ]
+    if _by_tcp(system.fabric):
+        source = "1448 of 1514 bytes of a frame of Ethernet"
+        origins.append(
+            Origin(input="payload of TCP", value=f"{100 * TCP_SHARE:.1f} %", kind="derived", source=source)
+        )
     return Network(
         name=system.name,
-        num_nodes=system.num_nodes.value,
-        node_bytes_per_second=bandwidth.number * (TCP_SHARE if _by_tcp(fabric) else 1.0),
+        num_nodes=num_nodes.value,
+        node_bytes_per_second=rate.number * (TCP_SHARE if _by_tcp(system.fabric) else 1.0),
         latency_seconds=latency.number,
         node_memory_bytes_per_second=memory.number,
         reduce_seconds_per_byte=BYTES_MOVED_TO_ADD / memory.number,
-        groups=_groups(system, fabric),
-        source="; ".join(sources),
-        rate_factors=bandwidth.factors,
+        groups=_groups(system),
+        rate_factors=rate.factors,
         latency_factors=latency.factors,
+        origins=(*origins, *machine.assumed),
     )
 
 
-def between_gpus(network: Network, devices: Devices) -> Network:
+def between_gpus(network: Network, system: System) -> Network:
     """The network of ranks that exchange from GPU to GPU, where the file states the links between a node's."""
-    if devices.link is None:
+    devices = system.devices
+    if devices is None or devices.link is None:
         return network
-    memory = devices.memory_bandwidth
+    memory, link = devices.memory_bandwidth, devices.link
+    source = system.sources[link.source]
     return replace(
         network,
-        device_link_bytes_per_second=devices.link.number,
+        device_link_bytes_per_second=link.number,
         reduce_seconds_per_byte=BYTES_MOVED_TO_ADD / memory.number
         if memory
         else network.reduce_seconds_per_byte,
+        origins=(
+            *network.origins,
+            Origin(input=FACTS["devices.link"], value=link.text, kind="stated", source=source),
+        ),
     )
 
 
@@ -129,32 +232,33 @@ def _by_tcp(fabric: Fabric) -> bool:
     return "tcp" in name or ("ethernet" in name and "roce" not in name and "rdma" not in name)
 
 
-def _groups(system: System, fabric: Fabric) -> Groups | None:
-    topology = fabric.topology.value if fabric.topology else ""
-    if "dragonfly" not in topology and fabric.groups is None:
+def _is_dragonfly(fabric: Fabric) -> bool:
+    return "dragonfly" in (fabric.topology.value if fabric.topology else "")
+
+
+def _groups(system: System) -> Groups | None:
+    fabric = system.fabric
+    if fabric is None or not (_is_dragonfly(fabric) or fabric.groups):
         return None
-    count = _stated(system, "fabric.groups", fabric.groups).value
-    size = _stated(system, "fabric.nodes_per_group", fabric.nodes_per_group).value
-    bisection = _stated(system, "fabric.bisection", fabric.bisection).number
-    pair = bisection / 2 / (count / 2) ** 2
+    count, size, bisection = (
+        _stated(system, f"fabric.{name}") for name in ("groups", "nodes_per_group", "bisection")
+    )
+    pair = bisection.number / 2 / (count.value / 2) ** 2
     return Groups(
-        num_groups=count,
-        nodes_per_group=size,
-        group_bytes_per_second=pair * (count - 1),
+        num_groups=count.value,
+        nodes_per_group=size.value,
+        group_bytes_per_second=pair * (count.value - 1),
         pair_bytes_per_second=pair,
         extra_latency_seconds=GROUP_LATENCY_SECONDS,
     )
 
 
-def _stated(system: System, key: str, fact: T | None) -> T:
+def _stated(system: System, key: str) -> Any:
+    section, _, name = key.rpartition(".")
+    fact: Fact | None = getattr(getattr(system, section) if section else system, name)
     if fact is None:
-        raise _missing(system, key)
+        raise UsageError(
+            f"{system.name} states no {key}, which a prediction needs; add it{f' to [{section}]' * bool(section)} of "
+            f"its file, with its source, or give dlscale predict {GIVEN} {key}=VALUE"
+        )
     return fact
-
-
-def _missing(system: System, key: str) -> UsageError:
-    section = f" to [{key.rpartition('.')[0]}]" if "." in key else ""
-    return UsageError(
-        f"{system.name} states no {key}, which a prediction needs; add it{section} of its file, with its source, or "
-        f"give dlscale predict --assume {key}=VALUE"
-    )

@@ -1,12 +1,11 @@
 """How much longer than planned a rank's step takes, and the slowest of P ranks, which a synchronous step waits for.
 
 A rank's step takes f times the mean step. f is resampled from measured steps, or lognormal with a coefficient of
-variation. Four kinds of disturbance:
+variation. Three kinds of disturbance:
 
     steps      each rank draws anew in every step
     static     ranks differ for good: lognormal, one more factor
     rare       with a probability per rank and step something takes time: a least, and exponential beyond, in mean steps
-    messages   exponential per message; the engine's business (`loggp.ring_seconds`)
 
 The largest of P draws is one draw: F(max) is uniform to the power of P, so the largest is the quantile at U^(1/P). The
 same U makes more ranks wait longer: with the same generator for every number of ranks, a curve over them does not rise
@@ -27,14 +26,17 @@ which draws of single steps cannot have: they stay among the resampled steps.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
-from statistics import NormalDist
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaincinv, ndtri
 
+from dlscale.analysis.predict.network import Limits
 from dlscale.analysis.predict.profile import Profile
+from dlscale.benchmarks.records.prediction import Origin
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +44,6 @@ MIN_SAMPLES = 20  # for a distribution of steps; fewer say nothing about a tail
 TAIL_SHARE = 0.05
 STATIC_NODES = 32  # that stand for the lognormal of static differences
 FALSE_PROFILES = 0.01  # that have a step beyond the fence though nothing happened
-LARGEST_LOGIT, NUM_LOGITS = 50.0, 10_001  # of probabilities down to 2e-22, in steps of 0.005
 MIN_EVENTS = 3  # fewer have no mean length
 
 
@@ -51,16 +52,11 @@ class Noise:
     """The distribution of a rank's step. All sizes are relative to the mean step."""
 
     steps: tuple[float, ...] = ()  # measured steps over their mean; empty: lognormal
-    variation: tuple[float, float] = (
-        0.0,
-        0.0,
-    )  # of the lognormal: lowest and highest coefficient that sources give
+    variation: Limits = (0.0, 0.0)  # of the lognormal: lowest and highest coefficient that sources give
     static: float = 0.0  # coefficient of variation over ranks
     rare_probability: float = 0.0  # per rank and step
     rare_least: float = 0.0
     rare_size: float = 0.0  # mean beyond the least
-    measured: tuple[str, ...] = ()  # what static differences and rare events come from, in words
-    not_measured: tuple[str, ...] = ()  # which of them are not known, and why
 
     def scaled(self, factor: float) -> Noise:
         """This factor times as much of everything."""
@@ -75,42 +71,42 @@ class Noise:
 
 
 def noise_of(profile: Profile) -> Noise:
-    """A profile's noise, which says what of it was measured and what was not."""
+    """A profile's noise."""
     noise = noise_of_steps(profile.step_seconds, profile.variation)
-    measured, not_measured = [], []
-    differ = "permanently slower ranks"
-    if profile.rank_variation is None:
-        not_measured.append(f"{differ} ({profile.rank_variation_source})")
-    else:
-        measured.append(
-            f"{differ}, by {100 * profile.rank_variation:.2g} % ({profile.rank_variation_source})"
-        )
+    return replace(noise, static=profile.rank_variation or 0.0)
+
+
+def noise_origins(profile: Profile, noise: Noise) -> Iterator[Origin]:
+    """What of the noise was measured, and what was not."""
     count = len(profile.step_seconds)
-    num_events = int(rare_events(np.array(profile.step_seconds)).sum()) if noise.steps else 0
-    if not noise.steps:
-        not_measured.append("rare events (the profile has no single steps)")
-    elif noise.rare_probability:
-        longer = noise.rare_least + noise.rare_size
-        measured.append(
-            f"rare events: {num_events} of {count} steps, which take {100 * longer:.0f} % of a mean step longer"
-        )
-    elif num_events:
-        not_measured.append(
-            f"rare events ({num_events} of {count} steps, which are too few for their length and are resampled as "
-            "other steps are)"
+    if noise.steps:
+        value = f"standard deviation {100 * float(np.std(noise.steps)):.1f} % of the mean"
+        source = f"{count} steps of the profile; a busy machine makes it too large"
+        yield Origin(input="variation of steps", value=value, kind="measured", source=source)
+        num_events = int(rare_events(np.array(profile.step_seconds)).sum())
+        # With 3 / n per step, none of n steps is one in 5 % of all profiles.
+        value = f"at most {300 / count:.2g} % of steps"
+        if noise.rare_probability:
+            longer = 100 * (noise.rare_least + noise.rare_size)
+            value = f"{num_events} of {count} steps, which take {longer:.0f} % of a mean step longer"
+        elif num_events:
+            value = f"{num_events} of {count} steps, too few for their length: as other steps"
+        yield Origin(
+            input="rare events", value=value, kind="measured", source=f"{count} steps of the profile"
         )
     else:
-        # With 3 / n per step, none of n steps is one in 5 % of all profiles.
-        measured.append(f"no rare event in {count} steps, so at most {300 / count:.2g} % of all are")
-    return replace(
-        noise,
-        static=profile.rank_variation or 0.0,
-        measured=tuple(measured),
-        not_measured=tuple(not_measured),
+        source = "the profile has no single steps"
+        yield Origin(input="rare events", value="none", kind="not modelled", source=source)
+    static = profile.rank_variation
+    yield Origin(
+        input="permanently slower ranks",
+        value="none" if static is None else f"by {100 * static:.2g} %",
+        kind="not modelled" if static is None else "measured",
+        source=profile.rank_variation_source,
     )
 
 
-def noise_of_steps(step_seconds: tuple[float, ...], variation: tuple[float, float]) -> Noise:
+def noise_of_steps(step_seconds: tuple[float, ...], variation: Limits) -> Noise:
     """The noise of a rank's own steps, in their order, where they are enough; else lognormal."""
     if len(step_seconds) < MIN_SAMPLES:
         return Noise(variation=variation)
@@ -136,32 +132,25 @@ def rare_events(steps: Floats) -> NDArray[np.bool_]:
     upper, high = np.quantile(steps, (0.75, 1 - TAIL_SHARE))
     decay = (high - upper) / math.log(0.25 / TAIL_SHARE)
     beyond = steps > high + decay * math.log(TAIL_SHARE * len(steps) / FALSE_PROFILES)
-    beside = np.zeros_like(beyond)
-    beside[1:] |= beyond[:-1]
-    beside[:-1] |= beyond[1:]
+    beside = np.append(beyond[1:], False) | np.append(False, beyond[:-1])
     return np.asarray(beyond & ~beside, dtype=np.bool_)
 
 
+@lru_cache(maxsize=32)  # backends of a curve share them
 def slowest(
-    noise: Noise, num_ranks: int, shape: tuple[int, int], rng: np.random.Generator, *, num_dropped: int = 0
+    noise: Noise, num_ranks: int, shape: tuple[int, int], seed: tuple[int, ...], *, num_dropped: int = 0
 ) -> Floats:
-    """(replicates, steps) factors of the slowest of `num_ranks`, but for the `num_dropped` that are slower still."""
-    above = _share_above(num_ranks, num_dropped, shape, rng)
-    factors = _quantile(noise, above, rng)
+    """(replicates, steps) factors of the slowest of `num_ranks`, but for the `num_dropped` that are slower still.
+
+    Of a generator with that seed; not to be changed.
+    """
+    rng = np.random.default_rng(seed)
+    factors = _quantile(noise, _share_above(num_ranks, num_dropped, shape, rng), rng)
     if noise.rare_probability and noise.rare_least + noise.rare_size:
         hit = _share_above(num_ranks, num_dropped, shape, rng)
         beyond = noise.rare_size * np.log(noise.rare_probability / hit)
         longest = _quantile(noise, rng.random(shape), rng) + noise.rare_least + beyond
         factors = np.where(hit < noise.rare_probability, np.maximum(factors, longest), factors)
-    return factors
-
-
-@lru_cache(maxsize=32)  # backends of a curve share them
-def slowest_of_seed(
-    noise: Noise, num_ranks: int, shape: tuple[int, int], seed: tuple[int, ...], *, num_dropped: int = 0
-) -> Floats:
-    """As `slowest`, of a generator with that seed; not to be changed."""
-    factors = slowest(noise, num_ranks, shape, np.random.default_rng(seed), num_dropped=num_dropped)
     factors.flags.writeable = False
     return factors
 
@@ -172,9 +161,6 @@ def _share_above(
     """The probability that a rank is slower than the one waited for; kept small numbers, whose 1 - x would be 1."""
     uniform = rng.random(shape)
     if num_dropped:
-        # Here, because it takes longer to import than all sizes of a curve take.
-        from scipy.special import betaincinv
-
         return np.asarray(betaincinv(num_dropped + 1, num_ranks - num_dropped, 1 - uniform))
     return -np.expm1(np.log(uniform) / num_ranks)
 
@@ -188,21 +174,7 @@ def _quantile(noise: Noise, above: Floats, rng: np.random.Generator) -> Floats:
     if 0 < low < high:
         drawn = low * (high / low) ** rng.random((len(above), 1))
     sigma = np.sqrt(np.log1p(drawn**2) + np.log1p(noise.static**2))
-    return np.asarray(np.exp(-sigma * normal_quantile(above) - sigma**2 / 2), dtype=np.float64)
-
-
-def normal_quantile(probability: Floats) -> Floats:
-    """The standard normal quantile, off by less than 1e-6: linear in the logit between exact values."""
-    logits, quantiles = _normal_quantiles()
-    found = np.interp(np.log(probability) - np.log1p(-probability), logits, quantiles)
-    return np.asarray(found, dtype=np.float64)
-
-
-@cache
-def _normal_quantiles() -> tuple[Floats, Floats]:
-    logits = np.linspace(-LARGEST_LOGIT, 0.0, NUM_LOGITS)
-    below = [NormalDist().inv_cdf(probability) for probability in (1 / (1 + np.exp(-logits))).tolist()]
-    return np.append(logits, -logits[-2::-1]), np.append(below, [-value for value in below[-2::-1]])
+    return np.asarray(np.exp(-sigma * ndtri(above) - sigma**2 / 2), dtype=np.float64)
 
 
 def _with_static(steps: Floats, static: float) -> Floats:
@@ -210,7 +182,7 @@ def _with_static(steps: Floats, static: float) -> Floats:
         return steps
     sigma = np.sqrt(np.log1p(static**2))
     middles = (np.arange(STATIC_NODES) + 0.5) / STATIC_NODES
-    return np.outer(steps, np.exp(sigma * normal_quantile(middles) - sigma**2 / 2)).ravel()
+    return np.outer(steps, np.exp(sigma * ndtri(middles) - sigma**2 / 2)).ravel()
 
 
 def _measured_quantile(steps: Floats, above: Floats) -> Floats:

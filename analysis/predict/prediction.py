@@ -1,12 +1,7 @@
 """From a profile, a network and a backend's rule to a curve over nodes, with its band.
 
-A point is R replicates. Each draws what is not known, a step then draws what varies:
-
-    replicate   rates and latency, placement and routing, how fast a rank computes, what software costs (`draws`);
-                the coefficient of variation of steps where they were not measured
-    step        the slowest rank (`noise`), Horovod's phase
-
-and, where a study has measured steps between nodes, by how much predictions of those are off.
+A point is R replicates. Each draws what is not known, a step then draws what varies (`timeline`), and, where a study
+has measured steps between nodes, by how much predictions of those are off.
 
 A replicate's rate is that of the mean of its K steps, as a study measures it. The centre is the median over replicates,
 the band their 5 and 95 %. Efficiency is relative to one rank without communication, whose time per sample is the
@@ -15,22 +10,34 @@ profile's.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.analysis.predict.costs import drawn
-from dlscale.analysis.predict.draws import Draws, asynchronous, draws_of, exchanges_of, seed_of
-from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
-from dlscale.analysis.predict.noise import slowest_of_seed
+from dlscale.analysis.predict.exchange import ENGINE, ENGINE_VERSION, cost
+from dlscale.analysis.predict.noise import slowest
 from dlscale.analysis.predict.profile import Profile, at_batch
-from dlscale.analysis.predict.scenario import GATHERS, Scenario, changed_scenarios, check_sizes, noise_texts
-from dlscale.analysis.predict.timeline import step_seconds
+from dlscale.analysis.predict.scenario import (
+    GATHERS,
+    NO_LIMITS,
+    Scenario,
+    changed_scenarios,
+    check_sizes,
+    origins_of,
+)
+from dlscale.analysis.predict.timeline import (
+    Draws,
+    asynchronous_seconds,
+    draws_of,
+    exchange_between,
+    exchanges_of,
+    seed_of,
+    step_seconds,
+)
 from dlscale.benchmarks.records.prediction import Band, PredictionRecord
 from dlscale.collectives.sharding import NONE
 
@@ -39,7 +46,8 @@ Floats = NDArray[np.float64]
 NUM_STEPS = 20  # the fewest that a study measures
 BAND_PERCENT, LEVEL = (5.0, 95.0), 0.9
 METHOD = "5 to 95 % of replicates"
-IDEAL, BATCH, STRAGGLERS, EXPOSED = "ideal", "batch effect", "stragglers", "exposed communication"
+SURE = 0.95  # of the replicates, in which one of two backends is faster
+BATCH, STRAGGLERS, EXPOSED = "batch effect", "stragglers", "exposed communication"
 UPDATE = "update of a part"  # a gain where optimizers are sharded
 
 
@@ -54,90 +62,63 @@ class PredictedPoint:
     samples_per_second: Band
     efficiency: Band
     step_seconds: Band
+    wire_seconds: float  # of the gradients on the fullest link of a node, without anything else
     parts: dict[str, float]
     replicates: Floats = field(compare=False, repr=False)  # (R,) efficiency
     rates: Floats = field(compare=False, repr=False)  # (R,) samples/s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedCurve:
+class PredictedCurve(NamedTuple):
     """The points of one backend, in ascending order; `sensitivity` is of the last one, empty unless asked for."""
 
     scenario: Scenario
     points: tuple[PredictedPoint, ...]
-    sensitivity: dict[str, float]
+    sensitivity: Mapping[str, float]
 
 
 def predict_curve(scenario: Scenario, sizes: Sequence[int], *, explain: bool = False) -> PredictedCurve:
     """The points on so many nodes. Raises UsageError as `predict_point`, before anything is computed."""
     check_sizes(scenario, sizes)
     points = tuple(predict_point(scenario, num_nodes) for num_nodes in sorted(sizes))
-    last = sensitivity(scenario, max(sizes)) if explain and scenario.rule.exchanges else {}
-    return PredictedCurve(scenario=scenario, points=points, sensitivity=last)
+    changed = changed_scenarios(scenario) if explain and scenario.rule.exchanges else {}
+    largest = max(sizes)
+    return PredictedCurve(
+        scenario,
+        points,
+        {name: predict_point(other, largest).efficiency.center for name, other in changed.items()},
+    )
 
 
 def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
-    """The point on so many nodes. Raises UsageError as `check_sizes` and `loggp.cost`."""
+    """The point on so many nodes. Raises UsageError as `check_sizes` and `exchange.cost`."""
     check_sizes(scenario, [num_nodes])
+    rule, shape = scenario.rule, (scenario.num_replicates, NUM_STEPS)
     num_ranks = num_nodes * scenario.ranks_per_node
     local_batch = scenario.local_batch(num_ranks)
     base, profile = at_batch(scenario.profile, scenario.batch), at_batch(scenario.profile, local_batch)
     draws = draws_of(scenario, num_nodes)
-    shape = (scenario.num_replicates, NUM_STEPS)
-    rule = scenario.rule
+    pace, whole_update = draws.pace_of(profile), profile.update_seconds
     # What a step takes beside its parts (fetching a batch, the loop itself) grows with them.
-    beside = profile.mean_step_seconds / (profile.backward_seconds + profile.update_seconds)
+    beside = profile.mean_step_seconds / (profile.backward_seconds + whole_update)
     waits_for = num_ranks if rule.exchanges and not rule.asynchronous else 1
     dropped = min(rule.num_dropped, num_ranks - 1)
-    pace = draws.pace_of(profile)
-    steps = slowest_of_seed(scenario.noise, waits_for, shape, seed_of(scenario, "steps"), num_dropped=dropped)
-    factors = beside * steps * pace
-    exchanges = exchanges_of(draws, profile)
-    whole_update = profile.update_seconds
-    gathers = np.zeros((scenario.num_replicates, 1))
-    if scenario.shard != NONE and exchanges:
-        # Half of an allreduce scatters the sums as gradients become ready, and half of one gathers weights.
-        exchanges = [replace(exchange, seconds=exchange.seconds / 2) for exchange in exchanges]
-        halves = np.sum([exchange.seconds for exchange in exchanges], axis=0)
-        gathers = GATHERS[scenario.shard] * halves
-        profile = replace(profile, update_seconds=whole_update / num_ranks)
-    copying = scenario.copying * draws.in_training if exchanges else 0.0
-
-    def halted(moment: float) -> Floats:
-        copied = sum(it.num_bytes for it in profile.gradients if it.ready_seconds <= moment)
-        return np.asarray(copying * copied, dtype=np.float64)
-
-    if rule.asynchronous:
-        seconds = asynchronous(draws, profile, factors)
-    else:
-        seconds = gathers + step_seconds(
-            profile,
-            rule,
-            exchanges,
-            factors,
-            draws.stream("cycles"),
-            halted=halted,
-            beside=_contention(draws, profile),
-        )
+    slow = slowest(scenario.noise, waits_for, shape, seed_of(scenario, "steps"), num_dropped=dropped)
+    factors = beside * slow * pace
+    seconds, profile = _steps(draws, profile, factors)
     mean = seconds.mean(axis=1)
     if scenario.step_error and (num_ranks > 1 or rule.serves):
-        mean = mean * np.exp(
-            scenario.step_error * draws.stream("error").standard_normal(scenario.num_replicates)
-        )
+        error = np.random.default_rng(seed_of(scenario, "error")).standard_normal(scenario.num_replicates)
+        mean = mean * np.exp(scenario.step_error * error)
     computing = factors.mean(axis=1) * (profile.backward_seconds + whole_update)
     saved = factors.mean(axis=1) * (whole_update - profile.update_seconds)
     ideal = base.mean_step_seconds / scenario.batch * local_batch * draws.pace_of(base)[:, 0]
-    here = profile.mean_step_seconds * pace[:, 0]
-    rates = num_ranks * local_batch / mean
-    efficiencies = ideal / mean
-    lost = {
-        BATCH: here - ideal,
-        STRAGGLERS: computing - here,
-        EXPOSED: mean - computing + saved,
-        UPDATE: -saved,
-    }
-    there = {BATCH: scenario.scaling_mode == "strong", UPDATE: bool(saved.any())}
-    parts = {name: seconds / mean for name, seconds in lost.items() if there.get(name, True)}
+    here = beside * (profile.backward_seconds + whole_update) * pace[:, 0]
+    lost = {STRAGGLERS: computing - here, EXPOSED: mean - computing + saved}
+    if scenario.scaling_mode == "strong":
+        lost[BATCH] = here - ideal
+    if saved.any():
+        lost[UPDATE] = -saved
+    rates, efficiencies = num_ranks * local_batch / mean, ideal / mean
     return PredictedPoint(
         num_nodes=num_nodes,
         num_ranks=num_ranks,
@@ -146,44 +127,65 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
         samples_per_second=_band(rates),
         efficiency=_band(efficiencies),
         step_seconds=_band(mean),
-        parts=_typical(parts, 1 - efficiencies),
+        wire_seconds=wire_seconds(scenario, num_nodes),
+        parts=_typical({name: each / mean for name, each in lost.items()}, 1 - efficiencies),
         replicates=efficiencies,
         rates=rates,
     )
 
 
-def sensitivity(scenario: Scenario, num_nodes: int) -> dict[str, float]:
-    """{what would be different: efficiency then}, from the same draws; "as it is" is first."""
-    return {
-        name: predict_point(other, num_nodes).efficiency.center
-        for name, other in changed_scenarios(scenario).items()
-    }
+def _steps(draws: Draws, profile: Profile, factors: Floats) -> tuple[Floats, Profile]:
+    """(R, K) seconds of steps, and the profile of what a rank computes in them."""
+    scenario = draws.scenario
+    if scenario.rule.asynchronous:
+        return asynchronous_seconds(draws, profile, factors), profile
+    exchanges = exchanges_of(draws, profile)
+    gathers: Floats | float = 0.0
+    if scenario.shard != NONE and exchanges:
+        # Half of an allreduce scatters the sums as gradients become ready, and half of one gathers weights.
+        exchanges = [exchange._replace(seconds=exchange.seconds / 2) for exchange in exchanges]
+        gathers = GATHERS[scenario.shard] * np.sum([exchange.seconds for exchange in exchanges], axis=0)
+        profile = replace(profile, update_seconds=profile.update_seconds / draws.num_ranks)
+    copying = scenario.copying * draws.in_training if exchanges else 0.0
 
+    def halted(moment: float) -> Floats:
+        copied = sum(it.num_bytes for it in profile.gradients if it.ready_seconds <= moment)
+        return np.asarray(copying * copied, dtype=np.float64)
 
-def sensitivity_rows(curve: PredictedCurve) -> Iterator[dict[str, Any]]:
-    """The efficiencies of the largest size with other inputs, for programs; none unless they were asked for."""
-    scenario = curve.scenario
-    for change, efficiency in curve.sensitivity.items():
-        yield {
-            "system": scenario.network.name,
-            "workload": scenario.profile.workload,
-            "backend": scenario.rule.backend,
-            "num_nodes": curve.points[-1].num_nodes,
-            "change": change,
-            "efficiency": efficiency,
-        }
+    rng = np.random.default_rng(seed_of(scenario, "cycles"))
+    seconds = step_seconds(
+        profile, scenario.rule, exchanges, factors, rng, halted=halted, beside=_contention(draws, profile)
+    )
+    return seconds + gathers, profile
 
 
 def _contention(draws: Draws, profile: Profile) -> Floats | float:
     """(R, 1) seconds that computing takes longer beside exchanges, if these are wholly overlapped."""
-    scenario = draws.scenario
-    if draws.num_ranks == 1 or scenario.contention == (0.0, 0.0):
+    scenario, count = draws.scenario, draws.num_ranks
+    if count == 1 or scenario.contention == NO_LIMITS:
         return 0.0
-    num_bytes = (
-        sum(gradient.num_bytes for gradient in profile.gradients) * scenario.rule.bytes_per_element / 4
-    )
-    around = 1.0 if scenario.rule.serves else 2 * (draws.num_ranks - 1) / draws.num_ranks
+    around = 1.0 if scenario.rule.serves else 2 * (count - 1) / count
+    num_bytes = profile.num_bytes * scenario.rule.bytes_per_element / 4
     return around * num_bytes * drawn(scenario.contention, draws.contention)
+
+
+def wire_seconds(scenario: Scenario, num_nodes: int) -> float:
+    """What a step's gradients take on the fullest link of a node: nothing of the software, of noise, or of groups."""
+    rule = scenario.rule
+    num_ranks = num_nodes * scenario.ranks_per_node
+    if not rule.exchanges or (num_nodes == 1 and not rule.serves):
+        return 0.0
+    link = replace(scenario.network, groups=None, latency_seconds=0.0, reduce_seconds_per_byte=0.0)
+    link = replace(link, within_node=(0.0, 0.0))
+    at_once = scenario.servers(num_ranks) if rule.in_chunks else 1
+    buckets = rule.buckets(scenario.profile, num_servers=scenario.servers(num_ranks))
+    on_one_server = [bucket for bucket in buckets if bucket.server == buckets[0].server]
+    return sum(
+        cost(link, exchange_between(scenario, num_nodes, rule.algorithm(it.num_bytes))).of(
+            at_once * it.num_bytes
+        )
+        for it in on_one_server
+    )
 
 
 def _typical(parts: Mapping[str, Floats], lost: Floats) -> dict[str, float]:
@@ -205,66 +207,58 @@ def _band(values: Floats) -> Band:
     return Band(low=low, center=center, high=high)
 
 
+def fastest(curves: Sequence[PredictedCurve]) -> dict[int, list[bool]]:
+    """{nodes: whether each curve may be the fastest there}, on numbers of nodes that all are predicted on.
+
+    A replicate of one backend is compared with that of another with the same draws. What an overlapped exchange takes
+    from computing is drawn for each backend apart, unless a study on the system has measured it.
+    """
+    by_nodes = [{point.num_nodes: point.rates for point in curve.points} for curve in curves]
+    found = {}
+    for num_nodes in set.intersection(*map(set, by_nodes)) if len(curves) > 1 else ():
+        rates = [own[num_nodes] for own in by_nodes]
+        best = max(rates, key=lambda own: float(np.median(own)))
+        found[num_nodes] = [own is best or float(np.mean(best > own)) < SURE for own in rates]
+    return found
+
+
 def prediction_records(
-    curves: Iterable[PredictedCurve], *, commit: str = "", command: str = ""
+    curves: Sequence[PredictedCurve], *, commit: str = "", command: str = ""
 ) -> Iterator[PredictionRecord]:
-    """A record per point; `commit` and `command` are those that predicted it."""
-    for curve in curves:
+    """A record per point of one training's curves; `commit` and `command` are those that predicted it."""
+    is_fastest = fastest(curves)
+    for index, curve in enumerate(curves):
+        scenario = curve.scenario
+        profile, origins = scenario.profile, tuple(origins_of(scenario))
         for point in curve.points:
-            yield prediction_record(curve, point, commit=commit, command=command)
-
-
-def prediction_record(
-    curve: PredictedCurve, point: PredictedPoint, *, commit: str = "", command: str = ""
-) -> PredictionRecord:
-    """The record of a point of this curve."""
-    scenario = curve.scenario
-    profile, network = scenario.profile, scenario.network
-    noise, not_measured = noise_texts(scenario)
-    return PredictionRecord(
-        system=network.name,
-        workload=profile.workload,
-        preset=profile.preset,
-        framework=profile.framework,
-        backend=scenario.rule.backend,
-        backend_options=dict(scenario.backend_options),
-        exchange_algorithm=scenario.exchange_algorithm,
-        shard=scenario.shard,
-        scaling_mode=scenario.scaling_mode,
-        num_ranks=point.num_ranks,
-        num_servers=point.num_servers,
-        num_nodes=point.num_nodes,
-        local_batch=point.local_batch,
-        global_batch=point.local_batch * point.num_ranks,
-        samples_per_second=point.samples_per_second,
-        efficiency=point.efficiency,
-        step_seconds=point.step_seconds,
-        parts=point.parts,
-        method=METHOD,
-        level=LEVEL,
-        num_replicates=scenario.num_replicates,
-        seed=scenario.seed,
-        engine=ENGINE,
-        engine_version=ENGINE_VERSION,
-        profile_evidence=profile.evidence,
-        profile_source=profile.source,
-        profile_digest=_digest(profile),
-        network_source=network.source,
-        network_digest=_digest(network),
-        calibrated_nodes=scenario.calibrated_nodes,
-        held_out_error=scenario.held_out_error,
-        noise=tuple(noise),
-        noise_not_measured=tuple(not_measured),
-        doubts=scenario.doubts,
-        commit=commit,
-        command=command,
-    )
-
-
-def _digest(value: Any) -> str:
-    """12 hexadecimal digits that change with any field of a dataclass."""
-    unsaid = {
-        "least_batch": (1.0, 1.0),
-    }  # profiles of before there were these keep their digests
-    fields = {name: of for name, of in asdict(value).items() if name not in unsaid or of != unsaid[name]}
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
+            yield PredictionRecord(
+                system=scenario.network.name,
+                workload=profile.workload,
+                preset=profile.preset,
+                framework=profile.framework,
+                backend=scenario.rule.backend,
+                backend_options=dict(scenario.backend_options),
+                exchange_algorithm=scenario.exchange_algorithm,
+                shard=scenario.shard,
+                scaling_mode=scenario.scaling_mode,
+                num_ranks=point.num_ranks,
+                num_servers=point.num_servers,
+                num_nodes=point.num_nodes,
+                local_batch=point.local_batch,
+                global_batch=point.local_batch * point.num_ranks,
+                samples_per_second=point.samples_per_second,
+                efficiency=point.efficiency,
+                step_seconds=point.step_seconds,
+                wire_seconds=point.wire_seconds,
+                may_be_fastest=is_fastest[point.num_nodes][index] if point.num_nodes in is_fastest else None,
+                parts=point.parts,
+                method=METHOD,
+                level=LEVEL,
+                num_replicates=scenario.num_replicates,
+                engine=ENGINE,
+                engine_version=ENGINE_VERSION,
+                origins=origins,
+                doubts=scenario.doubts,
+                commit=commit,
+                command=command,
+            )

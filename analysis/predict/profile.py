@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
+from dlscale.analysis.predict.network import Limits
 from dlscale.base.errors import UsageError
-
-SOURCES = "; sources: "  # of a profile's source, behind what it says
+from dlscale.benchmarks.records.prediction import Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,19 +45,24 @@ class Profile(ComputedStep):
     step_seconds: tuple[float, ...]
     # Of `backward_seconds`, what a step takes whatever its batch: calls of a framework, launches of kernels.
     fixed_seconds: float = 0.0
-    fixed_factors: tuple[float, float] = (1.0, 1.0)  # the least and the most of it
+    fixed_factors: Limits = (1.0, 1.0)  # the least and the most of it
     evidence: str  # measured, published, stated by a user, or derived from what is published of others
     source: str  # the study and cell, or the publication
-    derived: tuple[str, ...] = ()  # what of it is not measured but derived, in words
+    origins: tuple[Origin, ...] = ()
     # Coefficients of variation of steps, the lowest and the highest that sources give, where steps were not measured.
-    variation: tuple[float, float] = (0.0, 0.0)
+    variation: Limits = (0.0, 0.0)
     # The least and the most that computing takes, as factors on the profile's times, where no source has one value.
-    time_factors: tuple[float, float] = (1.0, 1.0)
+    time_factors: Limits = (1.0, 1.0)
     # Samples that a step computes at least as long as, at least and at most: with fewer, cores have nothing to do.
-    least_batch: tuple[float, float] = (1.0, 1.0)
+    least_batch: Limits = (1.0, 1.0)
     # Coefficient of variation over ranks, of differences that last from launch to launch; None: not measured.
     rank_variation: float | None = None
-    rank_variation_source: str = "a stored profile is of one rank"  # what it is from, or why there is none
+    rank_variation_source: str = "the profile is of one rank"  # what it is from, or why there is none
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all gradients, in float32."""
+        return sum(gradient.num_bytes for gradient in self.gradients)
 
     @property
     def mean_step_seconds(self) -> float:
@@ -71,43 +77,31 @@ class Profile(ComputedStep):
 
 def checked(profile: Profile) -> Profile:
     """The profile itself. Raises UsageError for one that nothing can be predicted from."""
-    if not profile.gradients:
-        raise UsageError(
-            f"the profile of {profile.source} has no layers, so nobody knows when gradients are ready"
-        )
     times = (profile.forward_seconds, profile.backward_seconds, profile.update_seconds, *profile.step_seconds)
     ready = [gradient.ready_seconds for gradient in profile.gradients]
-    if not profile.step_seconds or not all(0 <= seconds < float("inf") for seconds in (*times, *ready)):
-        raise UsageError(f"the profile of {profile.source} has a time that is negative, infinite or missing")
-    if profile.backward_seconds <= 0 or min(profile.step_seconds) <= 0:
-        raise UsageError(f"the profile of {profile.source} has steps that take no time")
-    if not 0 <= profile.fixed_seconds <= profile.backward_seconds:
-        raise UsageError(f"the profile of {profile.source} has a fixed cost that is no part of its step")
-    if any(gradient.num_bytes <= 0 for gradient in profile.gradients):
-        raise UsageError(f"the profile of {profile.source} has a gradient of no bytes")
+    problem = ""
+    if not profile.gradients:
+        problem = "no layers, so nobody knows when gradients are ready"
+    elif not profile.step_seconds or not all(0 <= seconds < math.inf for seconds in (*times, *ready)):
+        problem = "a time that is negative, infinite or missing"
+    elif profile.backward_seconds <= 0 or min(profile.step_seconds) <= 0:
+        problem = "steps that take no time"
+    elif not 0 <= profile.fixed_seconds <= profile.backward_seconds:
+        problem = "a fixed cost that is no part of its step"
+    elif any(gradient.num_bytes <= 0 for gradient in profile.gradients):
+        problem = "a gradient of no bytes"
+    if problem:
+        raise UsageError(f"the profile of {profile.source} has {problem}")
     return profile
 
 
 def at_batch(profile: Profile, local_batch: int) -> Profile:
     """The profile at another batch: computing in proportion to the samples, fixed cost and update as they are."""
-    if local_batch == profile.local_batch:
-        return profile
-    ratio = local_batch / profile.local_batch
-    return replace(
-        at_share(profile, ratio),
-        local_batch=local_batch,
-        derived=(
-            *profile.derived,
-            f"steps of {local_batch} samples, in proportion from those of {profile.local_batch}",
-        ),
-    )
+    return replace(at_share(profile, local_batch / profile.local_batch), local_batch=local_batch)
 
 
 def at_share(profile: Profile, share: float) -> Profile:
-    """The profile of a rank with that share of the samples: computing in proportion.
-
-    Fixed cost and update are as they are.
-    """
+    """The profile of a rank with that share of the samples."""
     if share == 1:
         return profile
     update, fixed = profile.update_seconds, profile.fixed_share

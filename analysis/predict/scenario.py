@@ -1,31 +1,35 @@
-"""What a prediction follows from but for the number of nodes: made from a system and a profile, changed, in words."""
+"""What a prediction follows from but for the number of nodes: made from a system and a profile, and changed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import numpy as np
-
-from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of, with_algorithm
-from dlscale.analysis.predict.costs import Coordination, Limits, Serving, contention_cost, serving_cost
+from dlscale.analysis.predict.backends import ExchangeRule, rule_of, with_algorithm
+from dlscale.analysis.predict.costs import (
+    Coordination,
+    Serving,
+    contention_cost,
+    load_costs,
+    serving_cost,
+)
 from dlscale.analysis.predict.exchange import Algorithm
-from dlscale.analysis.predict.network import Network, between_gpus, network_of
-from dlscale.analysis.predict.noise import Noise, noise_of
+from dlscale.analysis.predict.network import ASSUMED, Limits, Machine, Network, between_gpus, network_of
+from dlscale.analysis.predict.noise import Noise, noise_of, noise_origins
 from dlscale.analysis.predict.profile import Profile
-from dlscale.analysis.text import plural
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.systems.system import System
+from dlscale.benchmarks.records.prediction import Origin
 from dlscale.collectives import capabilities
 from dlscale.collectives.sharding import NONE, OPTIMIZER, PARAMETERS, check_sharding
 from dlscale.models import load_workload
-from dlscale.models.workload import Preset
 
 NUM_REPLICATES = 2000
-ASSUMED = "assumed: "  # the beginning of a doubt about what a system's file does not state
 ALIKE = {"torch": "gloo", "tensorflow": "tf_collective"}  # what exchanges as between GPUs, where assumed
+GATHERS = {NONE: 0, OPTIMIZER: 1, PARAMETERS: 2}  # of all weights in a step
+NO_LIMITS = (0.0, 0.0)
+Mode = Literal["weak", "strong"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +40,14 @@ class Scenario:
     profile: Profile
     noise: Noise
     rule: ExchangeRule
-    scaling_mode: Literal["weak", "strong"]
+    scaling_mode: Mode
     batch: int
     ranks_per_node: int = 1
     num_servers: Callable[[int], int] = field(default=lambda _: 0)  # for so many ranks
     serving: Serving | None = None  # what a server's processor does; None: servers are as fast as their links
     coordination: Coordination | None = None  # of Horovod's rank 0 until May 2018; None: all ranks agree
     # Seconds that computing takes longer per byte that a rank sends in an overlapped exchange, at least and at most.
-    contention: Limits = (0.0, 0.0)
+    contention: Limits = NO_LIMITS
     contention_source: str = ""  # the study that it was measured in; empty: another machine's, or none
     # Of an exchange within a node that a study has measured by itself, and of copies: how much longer in a training.
     in_training: Limits = (1.0, 1.0)
@@ -51,16 +55,12 @@ class Scenario:
     copying: float = 0.0
     num_replicates: int = NUM_REPLICATES
     seed: int = 0
-    calibrated_nodes: int | None = None  # the most that the network was calibrated on; None: it was not
-    held_out_error: float | None = None  # of the largest point, by a calibration without it
-    no_jitter: str = "it takes --calibrate with a run of dlscale collectives"  # to measure that of messages
     doubts: tuple[str, ...] = ()  # why it is not to be trusted, where that was asked for
+    assumed: tuple[Origin, ...] = ()  # of the backend
     backend_options: Mapping[str, Any] = field(default_factory=dict)  # that `rule` was made from
     exchange_algorithm: str = ""  # in the place of the backend's own; empty: its own
     shard: str = NONE  # what of the training's state each rank has only its part of
-    step_error: float = (
-        0.0  # of predicted steps where some were measured, as a logarithm (`calibration_records`)
-    )
+    step_error: float = 0.0  # of predicted steps where some were measured, as a logarithm (`calibration`)
 
     def servers(self, num_ranks: int) -> int:
         """The parameter servers for so many ranks; 0 without any."""
@@ -70,55 +70,49 @@ class Scenario:
         """Samples of a rank."""
         return self.batch if self.scaling_mode == "weak" else self.batch // num_ranks
 
-    @property
-    def preset(self) -> Preset:
-        """What is known of the profile's preset."""
-        return load_workload(self.profile.workload).preset(self.profile.preset)
-
 
 def scenario_of(
-    machine: System,
+    machine: Machine,
     profile: Profile,
     backend: str,
     *,
-    scaling_mode: Literal["weak", "strong"],
+    scaling_mode: Mode,
     backend_options: Mapping[str, Any],
     num_servers: Callable[[int], int] = lambda _: 1,
     ranks_per_node: int | None = None,
     batch: int | None = None,
     algorithm: Algorithm | None = None,
-    assumed: tuple[str, ...] = (),
     shard: str = NONE,
 ) -> Scenario:
     """The scenario of one backend; what is None is the system's, the profile's or the preset's. Raises UsageError.
 
-    `assumed` is what stands for what the system's file does not state. A backend between GPUs exchanges as another does
-    (`ALIKE`), and over a node's memory where the links between its GPUs are not stated.
+    A backend between GPUs exchanges as another does (`ALIKE`), and over a node's memory where the links between its
+    GPUs are not stated.
     """
-    placement = machine.placement
-    per_node = ranks_per_node or (placement.ranks_per_node if placement else 1)
-    network, on_gpus = network_of(machine), capabilities(backend).between_gpus
-    if machine.devices and on_gpus:
-        network = between_gpus(network, machine.devices)
-    linked = network.device_link_bytes_per_second is not None
+    system, network, on_gpus = machine.system, network_of(machine), capabilities(backend).between_gpus
+    per_node = ranks_per_node or (system.placement.ranks_per_node if system.placement else 1)
     if on_gpus:
-        assumed = (*assumed, f"{backend} exchanges as {ALIKE[profile.framework]} does, between GPUs")
-    if machine.devices and not linked and (per_node > 1 or on_gpus):
-        assumed = (*assumed, "links between a node's GPUs as fast as its memory (missing in the file)")
+        network = between_gpus(network, system)
+    check_sharding(
+        backend, backend_options, framework=profile.framework, shard=shard, device="gpu" if on_gpus else "cpu"
+    )
     rule = rule_of(
         ALIKE[profile.framework] if on_gpus else backend,
         backend_options,
         framework=profile.framework,
         num_servers=num_servers(per_node),
-        spare_core=machine.has_spare_core(per_node),
+        spare_core=system.has_spare_core(per_node),
     )
-    of_shards = _assumed_of_shards(backend, backend_options, profile.framework, shard, on_gpus=on_gpus)
-    beside = rule.overlap != "none" and machine.default_device == "cpu"  # GPUs compute on no core of the host
+    unlinked = system.devices and network.device_link_bytes_per_second is None and (per_node > 1 or on_gpus)
+    beside = rule.overlap != "none" and system.default_device == "cpu"  # GPUs compute on no core of the host
     own = profile.local_batch
     if scaling_mode == "strong":
         own = load_workload(profile.workload).preset(profile.preset).global_batch
+    taken = (
+        contention_cost(system, rule.backend, spare=system.has_spare_core(per_node)) if beside else NO_LIMITS
+    )
     return Scenario(
-        doubts=tuple(f"{ASSUMED}{text}" for text in (*assumed, *of_shards)),
+        assumed=tuple(_assumed(backend, profile, shard, on_gpus=on_gpus, unlinked=bool(unlinked))),
         shard=shard,
         network=network,
         profile=profile,
@@ -128,33 +122,67 @@ def scenario_of(
         batch=batch or own,
         ranks_per_node=per_node,
         num_servers=num_servers,
-        serving=serving_cost(machine, backend, profile.framework, num_tensors=len(profile.gradients)),
-        contention=contention_cost(machine, rule.backend, spare=machine.has_spare_core(per_node))
-        if beside
-        else (0.0, 0.0),
+        serving=serving_cost(system, backend, profile.framework, num_tensors=len(profile.gradients)),
+        contention=taken,
         backend_options=backend_options,
         exchange_algorithm=algorithm if algorithm and not rule.serves else "",
     )
 
 
-GATHERS = {NONE: 0, OPTIMIZER: 1, PARAMETERS: 2}  # of all weights in a step
+def _assumed(
+    backend: str, profile: Profile, shard: str, *, on_gpus: bool, unlinked: bool
+) -> Iterator[Origin]:
+    """What a prediction of that backend assumes."""
+    told = []
+    if on_gpus:
+        told.append((f"exchange over {backend}", f"as over {ALIKE[profile.framework]}", "between GPUs"))
+    if unlinked:
+        told.append(("link between a node's GPUs", "as fast as its memory", "missing in the file"))
+    if shard != NONE:
+        units = ", in the buckets of the gradients and not unit by unit" * (shard == PARAMETERS)
+        value = f"allgathers{units}: {GATHERS[shard]} per step, not overlapped"
+        source = "a reduce-scatter and an allgather each take half of an allreduce, an update 1/P of its time"
+        told.append((f"{shard} sharded", value, source))
+    for what, value, source in told:
+        yield Origin(input=what, value=value, kind=ASSUMED, source=source)
 
 
-def _assumed_of_shards(
-    backend: str, options: Mapping[str, Any], framework: str, shard: str, *, on_gpus: bool
-) -> tuple[str, ...]:
-    """What a prediction of that sharding assumes; nothing without shards. Raises UsageError as `check_sharding`."""
-    check_sharding(backend, options, framework=framework, shard=shard, device="gpu" if on_gpus else "cpu")
-    if shard == NONE:
-        return ()
-    units = (
-        ", of all weights in the buckets of the gradients and not unit by unit" if shard == PARAMETERS else ""
-    )
-    return (
-        f"{shard} sharded: a reduce-scatter and an allgather each take half of an allreduce",
-        f"allgathers{units}, {plural(GATHERS[shard], 'time')} per step and not overlapped with computing",
-        "an update takes 1/P of its time",
-    )
+def origins_of(scenario: Scenario) -> list[Origin]:
+    """Where each input of the prediction comes from: of computing, network and backend, each once."""
+    network, rule, serving = scenario.network, scenario.rule, scenario.serving
+    found = [*scenario.profile.origins, *noise_origins(scenario.profile, scenario.noise)]
+    if not scenario.profile.origins:
+        profile = scenario.profile
+        what = {"input": "time of a step", "value": f"{1e3 * profile.mean_step_seconds:.4g} ms"}
+        found.insert(0, Origin(**what, kind=profile.evidence, source=profile.source))
+    found += network.origins
+    known, costs = network.message_jitter_seconds, load_costs()
+    if known is None and rule.exchanges and not any(it.input.startswith("jitter") for it in found):
+        source = "it takes --calibrate with a run of dlscale collectives"
+        found.append(Origin(input="jitter of messages", value="none", kind="not modelled", source=source))
+    if serving:
+        low, high = (f"{1e9 * limit:.2g}" for limit in serving.byte_seconds)
+        value = f"{low} to {high} ns per byte, {serving.threads[0]:g} to {serving.threads[1]:g} cores at once"
+        found.append(
+            Origin(
+                input=f"servers of {rule.backend}",
+                value=value,
+                kind="measured elsewhere",
+                source=costs.source,
+            )
+        )
+    if scenario.contention != NO_LIMITS:
+        low, high = (f"{1e9 * limit:.2g}" for limit in scenario.contention)
+        own = scenario.contention_source
+        found.append(
+            Origin(
+                input=f"what {rule.backend} takes from computing",
+                value=f"{low} to {high} ns per byte",
+                kind="measured" if own else "measured elsewhere",
+                source=own or costs.source,
+            )
+        )
+    return list(dict.fromkeys([*found, *scenario.assumed]))
 
 
 def doubled_sizes(scenarios: Sequence[Scenario]) -> list[int]:
@@ -208,13 +236,13 @@ def with_factors(
 ) -> Scenario:
     """The scenario with so many times the rate of all links, the latency, and the noise of steps and messages."""
     network = scenario.network
+    late = network.message_jitter_seconds
     groups = network.groups and replace(
         network.groups,
         group_bytes_per_second=network.groups.group_bytes_per_second * link_rate,
         pair_bytes_per_second=network.groups.pair_bytes_per_second * link_rate,
         extra_latency_seconds=network.groups.extra_latency_seconds * latency,
     )
-    late = network.message_jitter_seconds
     other = replace(
         network,
         node_bytes_per_second=network.node_bytes_per_second * link_rate,
@@ -223,26 +251,3 @@ def with_factors(
         message_jitter_seconds=None if late is None else late * jitter,
     )
     return replace(scenario, network=other, noise=scenario.noise.scaled(jitter))
-
-
-def jitter_text(scenario: Scenario) -> str:
-    """How late single messages are, or why that was not measured."""
-    jitter = scenario.network.message_jitter_seconds
-    if jitter is None:
-        return f"jitter of messages ({scenario.no_jitter})"
-    return f"messages are late by {1e6 * jitter:.3g} us in the mean"
-
-
-def noise_texts(scenario: Scenario, *, of_messages: bool = True) -> tuple[list[str], list[str]]:
-    """What is measured of the noise, and what is not."""
-    measured, not_measured = list(scenario.noise.measured), list(scenario.noise.not_measured)
-    if steps := scenario.noise.steps:
-        measured.insert(
-            0,
-            f"{len(steps)} measured steps, standard deviation {100 * float(np.std(steps)):.1f} % of their mean; a busy "
-            "machine makes it too large",
-        )
-    if of_messages and scenario.rule.exchanges:
-        known = scenario.network.message_jitter_seconds is not None
-        (measured if known else not_measured).append(jitter_text(scenario))
-    return measured, not_measured

@@ -1,4 +1,17 @@
-"""A step's timeline: computing, a bucket's exchange as soon as it is ready and the one before is done, the update.
+"""What the replicates of a prediction draw, how long a step's exchanges take in each, and the timeline of a step.
+
+    once        rates and latency between the sources' limits, packed or scattered nodes, routing between minimal and
+                adaptive, how fast a rank computes and software runs where that is derived
+    per step    the slowest rank (`noise`), Horovod's phase
+
+The draws of a replicate are the same on every number of nodes, so that curves do not rise or fall by chance. Replicates
+share the cost of each algorithm for each kind of placement and routing, which is affine in the bytes. A server works on
+a message while its link carries others. Of P workers' messages the longer of link and processor is the time of all, and
+the other one's that of a single worker's, with which the pipeline fills:
+
+    max(link, processor) + min(link, processor) / P
+
+A step computes, exchanges a bucket as soon as it is ready and the one before is done, and updates:
 
     computes   |-- forward --|------ backward ------|            |- update -|
     bucket 0                      ready |== exchange ==|
@@ -8,32 +21,118 @@ The slowest rank decides when a bucket is ready, as every rank's gradients are n
 not wait for each other, and where the new weights come back bucket by bucket, they do so while later ones still go.
 Without overlap all exchanges follow backpropagation. Where an objective's are awaited, the next one begins that much
 later. Delayed by a step, they have the whole of the next one: the longer of the two is what it takes.
-Where ranks share samples, they exchange rows while they compute, and copy gradients into buckets where that was
-measured; all that follows is that much later.
-What is overlapped takes from the cores that compute: a step is longer by `beside`, as far as exchanges are overlapped.
+Where gradients are copied into buckets all that follows is that much later. What is overlapped takes from the cores
+that compute: a step is longer by `beside`, as far as exchanges are overlapped.
 Asynchronous servers make nobody wait for others: their links, or a worker's own round trip, limit the rate.
 
-All arrays are (R, K): R replicates of K steps each.
+All arrays are (R, K): R replicates of K steps each, or (R, 1).
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.predict.backend_rules import Bucket, ExchangeRule
-from dlscale.analysis.predict.profile import ComputedStep
+from dlscale.analysis.predict.backends import HOROVOD_BITS_BYTES, Bucket, ExchangeRule
+from dlscale.analysis.predict.costs import drawn
+from dlscale.analysis.predict.exchange import (
+    Algorithm,
+    Cost,
+    NetworkExchange,
+    Placement,
+    Routing,
+    cost,
+    late,
+)
+from dlscale.analysis.predict.network import Network
+from dlscale.analysis.predict.profile import ComputedStep, Profile
+from dlscale.analysis.predict.scenario import Scenario
 
 Floats = NDArray[np.float64]
+STREAMS = ("once", "steps", "cycles", "messages", "error")
+PLACES: tuple[tuple[Placement, Routing], ...] = (
+    ("packed", "adaptive"),
+    ("packed", "minimal"),
+    ("scattered", "adaptive"),
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketExchange:
-    """A bucket with the seconds (R, 1) that its exchange takes in each replicate.
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """A size of `scenario`, and what each of its replicates draws once; from 0 to 1 where nothing else is said."""
+
+    scenario: Scenario
+    num_nodes: int
+    rate: Floats  # a factor
+    latency: Floats  # a factor
+    minimal: Floats  # weight of minimal routing
+    scattered: NDArray[np.bool_]
+    pace: Floats  # of computing, as a factor on the profile's times
+    software: Floats  # what software costs, between its limits
+    threads: Floats  # how many of a server's cores work at once
+    least_batch: Floats  # how many samples a step computes at least as long as
+    lag: Floats  # how much later than links alone would have it chunks come back
+    contention: Floats  # what the backend's exchanges take from computing, which others' do not tell
+
+    @property
+    def num_ranks(self) -> int:
+        """The workers."""
+        return self.num_nodes * self.scenario.ranks_per_node
+
+    @property
+    def network(self) -> Network:
+        """The network; where a server's processor has a cost, adding is in that."""
+        network = self.scenario.network
+        return replace(network, reduce_seconds_per_byte=0.0) if self.scenario.serving else network
+
+    @property
+    def in_training(self) -> Floats:
+        """How many times as long as by itself what a node's memory carries takes."""
+        return drawn(self.scenario.in_training, self.software)
+
+    def pace_of(self, profile: Profile) -> Floats:
+        """How much longer than in the profile both passes take, whose fixed cost has limits of its own."""
+        fixed = profile.fixed_share
+        idle = np.maximum(0.0, drawn(profile.least_batch, self.least_batch) / profile.local_batch - 1)
+        computing = profile.backward_seconds / (profile.backward_seconds + profile.update_seconds)
+        pace = self.pace * (1 + idle * computing)  # an update does not depend on the batch
+        return (1 - fixed) * pace + fixed * drawn(profile.fixed_factors, self.software)
+
+
+def seed_of(scenario: Scenario, name: str) -> tuple[int, int]:
+    """That of the random numbers of that name, one of STREAMS; the same on every number of nodes."""
+    return scenario.seed, STREAMS.index(name)
+
+
+def draws_of(scenario: Scenario, num_nodes: int) -> Draws:
+    """The draws of that size."""
+    shape = (scenario.num_replicates, 1)
+    uniform = np.random.default_rng(seed_of(scenario, "once")).random((9, *shape))
+    own = np.random.default_rng([scenario.seed, len(STREAMS), zlib.crc32(scenario.rule.backend.encode())])
+    return Draws(
+        scenario=scenario,
+        num_nodes=num_nodes,
+        rate=drawn(scenario.network.rate_factors, uniform[0]),
+        latency=drawn(scenario.network.latency_factors, uniform[1]),
+        minimal=uniform[2],
+        scattered=uniform[3] < 0.5,
+        pace=drawn(scenario.profile.time_factors, uniform[4]),
+        software=uniform[5],
+        threads=uniform[6],
+        least_batch=uniform[7],
+        lag=uniform[8],
+        contention=own.random(shape),
+    )
+
+
+class BucketExchange(NamedTuple):
+    """A bucket with the seconds that its exchange takes in each replicate.
 
     `back_seconds` are those of its way back, where that may overlap with the next bucket's way there, and begins by
     `lag_seconds` later than links alone would have it, but not after the last bucket is there.
@@ -43,6 +142,136 @@ class BucketExchange:
     seconds: Floats
     back_seconds: Floats | None = None
     lag_seconds: Floats | float = 0.0
+
+
+def exchange_between(scenario: Scenario, num_nodes: int, algorithm: Algorithm) -> NetworkExchange:
+    """An exchange between that many nodes of ranks."""
+    servers = scenario.servers(num_nodes * scenario.ranks_per_node)
+    return NetworkExchange(
+        algorithm=algorithm,
+        num_nodes=num_nodes,
+        ranks_per_node=scenario.ranks_per_node,
+        num_servers=scenario.rule.num_equal_servers(scenario.profile, servers),
+        seed=scenario.seed,
+    )
+
+
+def exchanges_of(draws: Draws, profile: Profile) -> list[BucketExchange]:
+    """The buckets with the seconds that each exchange takes in each replicate; none where nobody else is there."""
+    rule = draws.scenario.rule
+    if rule.asynchronous or (draws.num_ranks == 1 and not rule.serves):
+        return []
+    if rule.cycle_seconds:
+        return _fused_exchanges(draws, profile)
+    num_servers = draws.scenario.servers(draws.num_ranks)
+    # All servers get chunks at the same time, so that a chunk takes as long as a message that all have a share of.
+    at_once = num_servers if rule.in_chunks else 1
+    seconds_of: dict[Algorithm, Callable[[int], Floats]] = {}
+    found = []
+    for bucket in rule.buckets(profile, num_servers=num_servers):
+        algorithm = rule.algorithm(bucket.num_bytes)
+        if algorithm not in seconds_of:
+            seconds_of[algorithm] = _seconds_of(draws, algorithm)
+        link = seconds_of[algorithm](at_once * bucket.num_bytes)
+        found.append(_served(draws, bucket, link) if rule.serves else BucketExchange(bucket, link))
+    return found
+
+
+def _served(draws: Draws, bucket: Bucket, link: Floats) -> BucketExchange:
+    """An exchange with servers, whose links it keeps busy for `link`, one way as long as the other.
+
+    Chunks come back while others go; servers work on what comes, and add before anything comes back.
+    """
+    serving, worker = draws.scenario.serving, _worker_seconds(draws, bucket.num_bytes)
+    if not draws.scenario.rule.in_chunks:
+        return BucketExchange(bucket, pipelined(link, worker, draws.num_ranks))
+    adding = draws.num_ranks * bucket.num_bytes * draws.network.reduce_seconds_per_byte / draws.rate
+    back: Floats = np.maximum(0.0, link - adding) / 2
+    there = pipelined(link - back, worker, draws.num_ranks)
+    lag = there * drawn(serving.lag, draws.lag) if serving and draws.num_ranks > 1 else 0.0
+    return BucketExchange(bucket, there, back, lag)
+
+
+def pipelined(link: Floats, worker: Floats, num_workers: int) -> Floats:
+    """Seconds of all workers' messages, of which a server's processor takes `worker` for one worker's."""
+    processor = num_workers * worker
+    return np.asarray(np.maximum(link, processor) + np.minimum(link, processor) / num_workers)
+
+
+def _worker_seconds(draws: Draws, num_bytes: int) -> Floats:
+    """What the fullest server's processor takes for a bucket of one worker, there and back."""
+    scenario = draws.scenario
+    rule, serving = scenario.rule, scenario.serving
+    if serving is None:
+        return np.zeros_like(draws.rate)
+    servers = rule.num_equal_servers(scenario.profile, scenario.servers(draws.num_ranks))
+    share = 1.0 if rule.in_chunks else 1 / servers
+    messages = share if rule.whole_tensors else 1.0
+    return serving.seconds(messages, share * num_bytes, software=draws.software, threads=draws.threads)
+
+
+def _fused_exchanges(draws: Draws, profile: Profile) -> list[BucketExchange]:
+    """Horovod's: what is fused depends on how long the exchange before takes, in the middle of the replicates."""
+    rule, coordination = draws.scenario.rule, draws.scenario.coordination
+    bits = 2 * _seconds_of(draws, "recursive_doubling")(HOROVOD_BITS_BYTES)
+    latency = draws.network.latency_seconds * draws.latency
+    known: dict[Algorithm, Callable[[int], Floats]] = {}
+
+    def seconds(bucket: Bucket) -> Floats:
+        algorithm = rule.algorithm(bucket.num_bytes)
+        if algorithm not in known:
+            known[algorithm] = _seconds_of(draws, algorithm)
+        agreeing = bits
+        if coordination:
+            of_rank = coordination.seconds(latency, bucket.num_tensors, software=draws.software)
+            agreeing = (draws.num_ranks - 1) * of_rank
+        return np.asarray(agreeing + known[algorithm](bucket.num_bytes))
+
+    buckets = rule.buckets(profile, seconds_of=lambda bucket: float(np.median(seconds(bucket))))
+    return [BucketExchange(bucket, seconds(bucket)) for bucket in buckets]
+
+
+def _seconds_of(draws: Draws, algorithm: Algorithm) -> Callable[[int], Floats]:
+    """Bytes -> seconds of an exchange in each replicate."""
+    network, exchange = draws.network, exchange_between(draws.scenario, draws.num_nodes, algorithm)
+    alone = [
+        cost(network, replace(exchange, placement=placement, routing=routing))
+        for placement, routing in PLACES[: len(PLACES) if network.groups else 1]
+    ]
+    fixed, slope = np.array(alone[0])
+    if network.groups:
+        wide, direct, far = (np.reshape(each, (2, 1, 1)) for each in alone)
+        fixed, slope = np.where(draws.scattered, far, (1 - draws.minimal) * wide + draws.minimal * direct)
+    jitter = late(network, exchange)
+    within, more = Cost(*(network.within_node or (0.0, 0.0))), draws.in_training - 1
+
+    def seconds(num_bytes: int) -> Floats:
+        longer = more * within.of(num_bytes)
+        return np.asarray(fixed * draws.latency + jitter + num_bytes * slope / draws.rate + longer)
+
+    return seconds
+
+
+def asynchronous_seconds(draws: Draws, profile: Profile, factors: Floats) -> Floats:
+    """Seconds in which as many local batches are applied as there are ranks; `factors` are those of any one rank.
+
+    A worker alone with the servers, or what their busiest link or processor needs for one worker's gradients.
+    """
+    network, rule = draws.network, draws.scenario.rule
+    exchange = exchange_between(draws.scenario, draws.num_nodes, "parameter_servers")
+    num_bytes = sum(bucket.num_bytes for bucket in rule.buckets(profile))
+    own = cost(network, replace(exchange, num_nodes=1, ranks_per_node=1)).of(num_bytes)
+    latency = 2 * network.latency_seconds
+    of_server = num_bytes / exchange.num_servers
+    busy = of_server * max(1 / network.node_bytes_per_second, network.reduce_seconds_per_byte)
+    by_server: dict[int, Floats] = {}
+    for bucket in rule.buckets(profile, num_servers=draws.scenario.servers(draws.num_ranks)):
+        taken = by_server.get(bucket.server, np.zeros_like(draws.rate))
+        by_server[bucket.server] = taken + _worker_seconds(draws, bucket.num_bytes)
+    worker = np.maximum.reduce(list(by_server.values()))
+    trip = latency * draws.latency + max(0.0, own - latency) / draws.rate + worker
+    alone = (profile.backward_seconds + profile.update_seconds) * factors + trip
+    return np.asarray(np.maximum(alone, draws.num_ranks * np.maximum(busy / draws.rate, worker)))
 
 
 def step_seconds(
@@ -57,80 +286,56 @@ def step_seconds(
 ) -> Floats:
     """(R, K) seconds of synchronous steps whose slowest rank computes `factors` times as long as planned.
 
-    Before a moment of the undisturbed step it copies gradients for `halted` seconds. Wholly
-    overlapped, its exchanges would make it compute `beside` seconds longer.
+    Before a moment of the undisturbed step it copies gradients for `halted` seconds. Wholly overlapped, its exchanges
+    would make it compute `beside` seconds longer.
     """
-    if not exchanges or rule.overlap == "none" or not np.any(beside):
-        return _step_seconds(computed, rule, exchanges, factors, rng, halted=halted)
-    alone = _step_seconds(computed, rule, (), factors, rng, halted=halted)
-    seconds = _step_seconds(computed, rule, exchanges, factors, rng, halted=halted)
+    backward: Floats = computed.backward_seconds * factors + halted(computed.backward_seconds)
+    alone: Floats = backward + computed.update_seconds * factors
+    if not exchanges:
+        return alone
     in_all: Floats = np.sum([exchange.seconds for exchange in exchanges], axis=0)
+    if rule.overlap == "none":
+        return alone + in_all
+    if rule.overlap == "next_step":
+        seconds = np.maximum(alone, in_all)
+    else:
+        end, behind = _exchanged(rule, exchanges, factors, rng, halted)
+        seconds = np.maximum(backward + behind, end) + computed.update_seconds * factors
     overlapped = 1 - np.clip((seconds - alone) / np.maximum(in_all, 1e-300), 0.0, 1.0)
     return np.asarray(seconds + beside * overlapped, dtype=np.float64)
 
 
-def _step_seconds(
-    computed: ComputedStep,
+def _exchanged(
     rule: ExchangeRule,
     exchanges: Sequence[BucketExchange],
     factors: Floats,
     rng: np.random.Generator,
-    *,
     halted: Callable[[float], Floats | float],
-) -> Floats:
-    """As `step_seconds`, where nothing is taken from the cores that compute."""
-    backward: Floats = computed.backward_seconds * factors + halted(computed.backward_seconds)
-    update: Floats = computed.update_seconds * factors
-    if not exchanges:
-        return backward + update
-    in_all: Floats = np.sum([exchange.seconds for exchange in exchanges], axis=0)
-    if rule.overlap == "next_step":
-        return np.maximum(backward + update, in_all)
-    if rule.overlap == "none":
-        return backward + in_all + update
+) -> tuple[Floats, Floats | float]:
+    """When the last of overlapped exchanges is done, and by how much they make backpropagation later."""
     begin = np.zeros_like(factors)
     end = sent = ready = begin
     late: Floats | float = 0.0
     server = objective = 0
     arrivals = []
     for exchange in exchanges:  # server after server, or objective after objective
-        if exchange.bucket.server != server:
-            server, sent = exchange.bucket.server, begin
-        if exchange.bucket.objective != objective and rule.objectives == "awaited":
-            objective, late = exchange.bucket.objective, late + np.maximum(0.0, end - ready)
-        ready = exchange.bucket.ready_seconds * factors + (halted(exchange.bucket.ready_seconds) + late)
+        bucket = exchange.bucket
+        if bucket.server != server:
+            server, sent = bucket.server, begin
+        if bucket.objective != objective and rule.objectives == "awaited":
+            objective, late = bucket.objective, late + np.maximum(0.0, end - ready)
+        ready = bucket.ready_seconds * factors + (halted(bucket.ready_seconds) + late)
         if rule.cycle_seconds:  # a cycle begins any time between now and its length from now
             ready = ready + rule.cycle_seconds * rng.random(factors.shape)
         sent = np.maximum(sent, ready) + exchange.seconds
         end = np.maximum(end, sent)
         arrivals.append(sent)
-    if any(exchange.back_seconds is not None for exchange in exchanges):
-        end = np.maximum(end, _returned(exchanges, arrivals))
-    return np.maximum(backward + late, end) + update
-
-
-def _returned(exchanges: Sequence[BucketExchange], arrivals: Sequence[Floats]) -> Floats:
-    """When the last new weights are back, of buckets that servers have at `arrivals`."""
-    end: Floats = np.zeros_like(arrivals[0])
-    pairs = zip(exchanges, arrivals, strict=True)
-    for _, own in groupby(pairs, key=lambda pair: pair[0].bucket.server):
+    for _, own in groupby(zip(exchanges, arrivals, strict=True), key=lambda pair: pair[0].bucket.server):
         of_server = list(own)
-        last, returned = of_server[-1][1], np.zeros_like(end)
+        last, returned = of_server[-1][1], begin
         for exchange, sent in of_server:
             if exchange.back_seconds is not None:
                 added = np.minimum(sent + exchange.lag_seconds, last)
                 returned = np.maximum(returned, added) + exchange.back_seconds
         end = np.maximum(end, returned)
-    return end
-
-
-def asynchronous_seconds(
-    computed: ComputedStep, *, own_exchange: Floats, server_seconds: Floats, factors: Floats, num_ranks: int
-) -> Floats:
-    """(R, K) seconds in which as many local batches are applied as there are ranks.
-
-    `own_exchange` is a worker's push and pull while nobody else sends, `server_seconds` what the busiest link of a
-    server needs for one worker's push, both (R, 1); `factors` are those of any one rank.
-    """
-    alone = (computed.backward_seconds + computed.update_seconds) * factors + own_exchange
-    return np.maximum(alone, num_ranks * server_seconds)
+    return end, late

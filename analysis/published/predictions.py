@@ -17,19 +17,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dlscale.analysis.predict.assumptions import with_assumed
-from dlscale.analysis.predict.backend_rules import Bucket, ExchangeRule, rule_of
+from dlscale.analysis.predict.backends import Bucket, ExchangeRule, rule_of
 from dlscale.analysis.predict.costs import coordination_cost, serving_cost
-from dlscale.analysis.predict.draws import pipelined
-from dlscale.analysis.predict.exchange import NetworkExchange
-from dlscale.analysis.predict.loggp import cost
-from dlscale.analysis.predict.network import Network, network_of
+from dlscale.analysis.predict.exchange import NetworkExchange, cost
+from dlscale.analysis.predict.network import Network, completed, network_of
 from dlscale.analysis.predict.noise import Noise, noise_of_steps, slowest
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.profile import ComputedStep, Profile
-from dlscale.analysis.predict.published_profiles import public_profile
+from dlscale.analysis.predict.public_profiles import public_profile
 from dlscale.analysis.predict.scenario import Scenario, changed_scenarios
-from dlscale.analysis.predict.timeline import BucketExchange, step_seconds
+from dlscale.analysis.predict.timeline import BucketExchange, pipelined, step_seconds
 from dlscale.analysis.published.catalogue import RATIOS, Figure, Panel, Published
 from dlscale.analysis.published.claims import AnyCurve, DeviceCurve, Publication, Range, SystemCurve, x_of
 from dlscale.benchmarks.systems.system import load_system
@@ -171,18 +168,18 @@ class Predictions:
 
 def node_of(curve: SystemCurve) -> tuple[Network, Profile]:
     """The network of a system, and what is public of the workload on one of its nodes. Raises UsageError."""
-    machine, _ = with_assumed(load_system(curve.system))
-    return network_of(machine), public_profile(machine, curve.workload)
+    machine = completed(load_system(curve.system))
+    return network_of(machine), public_profile(machine.system, curve.workload)
 
 
 def assumed(publication: Publication, name: str) -> Iterator[str]:
     """What of a curve's inputs is not public and stands in it as a range of ours, in words."""
     curve = publication.curve(name)
     if isinstance(curve, SystemCurve):
-        _, profile = node_of(curve)
-        if profile.evidence == "derived":
-            yield f"a step of {curve.workload}: {profile.source}"
-        yield from with_assumed(load_system(curve.system))[1]
+        network, profile = node_of(curve)
+        known = [*profile.origins[:1], *(it for it in network.origins if it.kind == "assumed")]
+        for origin in known[profile.evidence != "derived" :]:
+            yield f"{origin.input} {origin.value} ({origin.source})"
         return
     for entry in curve.inputs:
         limits = publication.inputs[entry]
@@ -383,7 +380,8 @@ def _steps(
     """(R, STEPS) seconds. The timeline is that of one step, so each replicate's is scaled to it."""
     rng = np.random.default_rng([0, size])
     # (R, STEPS) of the slowest device; a lognormal of another variation is a power of it, nearly, for a few percent.
-    standard = slowest(Noise(variation=(0.01, 0.01)), size, (REPLICATES, STEPS), rng)
+    standard = slowest(Noise(variation=(0.01, 0.01)), size, (REPLICATES, STEPS), (0, size))
+    rng.random((REPLICATES, STEPS))  # those of the slowest
     factors = np.asarray(standard ** (variation / 0.01), dtype=np.float64)
     if curve.transport.overlap == "next_step":  # which is the forward pass, too
         backward = np.ones_like(backward)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Iterator
@@ -12,21 +11,27 @@ from typing import Any, Literal, NamedTuple, get_args
 import click
 
 from dlscale.analysis.predict.exchange import Algorithm
-from dlscale.analysis.predict.prediction import predict_curve, prediction_records, sensitivity_rows
-from dlscale.analysis.predict.profile import Profile
-from dlscale.analysis.predict.scenario import Scenario, doubled_sizes
-from dlscale.analysis.records import prediction_row
+from dlscale.analysis.predict.network import Machine, completed
+from dlscale.analysis.predict.prediction import predict_curve
+from dlscale.analysis.predict.profile import Profile, checked
+from dlscale.analysis.predict.scenario import Scenario, doubled_sizes, scenario_of
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.options import choose_study, json_option
-from dlscale.benchmarks.cli.profiles import calibrated, calibrating_folder, profiles_of, stated_profile
 from dlscale.benchmarks.cli.request import Request, StudyCommand, field_options
-from dlscale.benchmarks.cli.trainings import Machine, Trainings, machine_of
+from dlscale.benchmarks.cli.show_predictions import show_curves
+from dlscale.benchmarks.cli.trainings import (
+    calibrated,
+    calibrating_folder,
+    measured_profiles,
+    public_profiles,
+    servers_of,
+    stated_profile,
+)
 from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER
-from dlscale.benchmarks.study.servers import check_servers
 from dlscale.benchmarks.study.settings import nested
-from dlscale.benchmarks.systems.system import load_system
+from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import capabilities
 from dlscale.collectives.sharding import NONE
 
@@ -44,7 +49,6 @@ FLAGS = (
     "results",
 )
 OTHERS = ("backend_options", "ranks_per_node", "servers")
-LATEST_RUN = "collectives"
 
 
 class Assumptions(click.ParamType[dict[str, str]]):
@@ -142,7 +146,7 @@ def predict(
         capabilities(backend)
     if stated and profiled:
         raise UsageError("--from and --profile are mutually exclusive")
-    machine, results = machine_of(load_system(request.system), given), request.results
+    machine, results = completed(load_system(request.system), given), request.results
     folder = choose_study(results, profiled) if profiled else None
     trainings = list(_trainings(kind, fields, machine, stated or folder, algorithm))
     if calibrate:
@@ -151,25 +155,20 @@ def predict(
             Requested(calibrated(*it, machine.system, folders, profiled=folder, force=force), it.sizes)
             for it in trainings
         ]
-    predictions = [
-        [predict_curve(scenario, training.sizes, explain=explain) for scenario in training.scenarios]
-        for training in trainings
-    ]
-    if as_json:
-        rows = [prediction_row(record) for curves in predictions for record in prediction_records(curves)]
-        every = [row for curves in predictions for curve in curves for row in sensitivity_rows(curve)]
-        click.echo(json.dumps({"schema": 1, "rows": rows} | ({"sensitivity": every} if explain else {})))
-        return 0
-    # Here, because rows for programs need neither tables nor figures, which take longer to import.
-    from dlscale.benchmarks.cli.predicted import show_curves
-    from dlscale.benchmarks.launch.probe import commit
-
-    command = redaction.redact(shlex.join(["dlscale", *sys.argv[1:]]))
-    for training, curves in zip(trainings, predictions, strict=True):
-        profile, network = training.scenarios[0].profile, training.scenarios[0].network
-        name = f"{profile.workload}-{profile.preset}-{profile.framework}-{kind}"
-        stem = results / network.name / PREDICTIONS_FOLDER / name
-        show_curves(curves, stem, explain=explain, commit=commit(), command=command)
+    show_curves(
+        [
+            [predict_curve(scenario, training.sizes, explain=explain) for scenario in training.scenarios]
+            for training in trainings
+        ],
+        stem_of=lambda first: (
+            results
+            / first.system
+            / PREDICTIONS_FOLDER
+            / f"{first.workload}-{first.preset}-{first.framework}-{kind}"
+        ),
+        command=redaction.redact(shlex.join(["dlscale", *sys.argv[1:]])),
+        as_json=as_json,
+    )
     return 0
 
 
@@ -180,13 +179,9 @@ def _trainings(
 
     Raises UsageError for what cannot be predicted.
     """
-    servers = _one(fields.get("servers", ["1"]), "servers")
-    try:
-        check_servers([servers])
-    except ValueError as error:
-        raise UsageError(f"--set servers: {error}") from None
+    servers = servers_of(_one(fields.get("servers", ["1"]), "servers"))
+    batch, shards = _one(fields.get("batch"), "batch"), _listed(fields.get("shard", NONE))
     backends, options = fields["backends"], fields.get("backend_options", {})
-    shards = _listed(fields.get("shard", NONE))
     for backend, own in options.items():
         if backend not in backends:
             raise UsageError(
@@ -194,37 +189,39 @@ def _trainings(
             )
         for name, value in own.items():
             _one(value, f"{backend}.{name}")
-    asked = Trainings(
-        mode="weak" if kind == "weak-scaling" else "strong",
-        servers=servers,
-        ranks_per_node=fields.get("ranks_per_node"),
-        batch=_one(fields.get("batch"), "batch"),
-        algorithm=algorithm,
-        backend_options=options,
-    )
-    for profile in _profiles(fields, machine, profiled):
+    for profile in _profiles(fields, machine.system, profiled):
         scenarios = [
-            asked.scenario(machine, profile, backend, shard=shard) for backend in backends for shard in shards
+            scenario_of(
+                machine,
+                checked(profile),
+                backend,
+                scaling_mode="weak" if kind == "weak-scaling" else "strong",
+                backend_options=options.get(backend, {}),
+                num_servers=servers,
+                ranks_per_node=fields.get("ranks_per_node"),
+                batch=batch,
+                algorithm=algorithm,
+                shard=shard,
+            )
+            for backend in backends
+            for shard in shards
         ]
         yield Requested(scenarios, fields.get("nodes") or doubled_sizes(scenarios))
 
 
-def _profiles(fields: dict[str, Any], machine: Machine, profiled: Path | None) -> Iterator[Profile]:
+def _profiles(fields: dict[str, Any], machine: System, profiled: Path | None) -> Iterator[Profile]:
     workloads, frameworks, preset = (fields.get(name) for name in ("workloads", "frameworks", "preset"))
     if profiled and not profiled.is_dir():
         presets = [preset] if preset else None
-        yield stated_profile(
-            profiled, machine.system, workloads=workloads, frameworks=frameworks, presets=presets
-        )
+        yield stated_profile(profiled, machine, workloads=workloads, frameworks=frameworks, presets=presets)
         return
     for workload in workloads or ["hep_cnn"]:
-        yield from profiles_of(
-            machine.system,
-            workload,
-            profiled,
-            frameworks=frameworks,
-            preset=preset,
-            ranks_per_node=fields.get("ranks_per_node"),
+        if profiled:
+            yield from measured_profiles(profiled, workload, frameworks=frameworks, preset=preset)
+            continue
+        shared = fields.get("ranks_per_node")
+        yield from public_profiles(
+            machine, workload, frameworks=frameworks, preset=preset, ranks_per_node=shared
         )
 
 

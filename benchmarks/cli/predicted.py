@@ -1,4 +1,4 @@
-"""Predictions shown and written, and from such files: beside a study's numbers, held against them, by themselves."""
+"""Predictions of files that are named: beside a study's numbers, and held against them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,6 @@ from dlscale.analysis.findings.predicted_points import (
     placed_row,
     training_text,
 )
-from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
-from dlscale.analysis.predict.ranking import unknown_ranking
-from dlscale.analysis.predict.render import (
-    assumption_line,
-    basis_lines,
-    explanation,
-    first_line,
-    network_line,
-    prediction_table,
-    state_line,
-)
-from dlscale.analysis.predict.scenario import ASSUMED
-from dlscale.analysis.published.page import said_of
-from dlscale.analysis.records import prediction_row
 from dlscale.analysis.render.grid import render_table
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
@@ -116,46 +102,6 @@ def compare_predicted(folder: Path, named: Sequence[str], *, as_json: bool) -> i
     if loaded.study.bad_files or loaded.study.left_out:
         return FAILED_CASES
     return 0 if points else INSUFFICIENT_DATA
-
-
-def report_prediction(path: Path, *, as_json: bool) -> int:
-    """Print the predictions of a file."""
-    records = read_predictions(path)
-    if as_json:
-        _print_rows(map(prediction_row, records))
-        return 0
-    _print([first_line(records[0]), prediction_table(records)])
-    return 0
-
-
-def show_curves(
-    curves: Sequence[PredictedCurve], stem: Path, *, explain: bool = False, commit: str, command: str
-) -> None:
-    """Print what is predicted of one training, and write its figure, CSV and records unless they are there."""
-    from dlscale.analysis.predict.figures import write_prediction  # takes longer to import than all else
-
-    records, scenario = list(prediction_records(curves)), curves[0].scenario
-    first = records[0]
-    published = list(said_of(first.system, first.workload, scenario.scaling_mode))
-    doubts = dict.fromkeys(doubt for record in records for doubt in record.doubts)
-    above = [
-        first_line(first),
-        *(f"published: {it}" for it in published),
-        *filter(None, (network_line(curves), state_line(curves))),
-        *(f"doubt: {doubt}" for doubt in doubts if not doubt.startswith(ASSUMED)),
-    ]
-    below = [text for curve in curves if explain for text in explanation(curve)]
-    for curve in curves:
-        if curve.scenario.calibrated_nodes or curve.scenario.network.within_node:
-            from dlscale.analysis.predict.calibration_records import calibration_line
-
-            below.append(calibration_line(curve.scenario))
-    below = [*filter(None, [unknown_ranking(curves)]), *below]
-    below += [*basis_lines(scenario), *filter(None, [assumption_line(records)])]
-    _print([*above, prediction_table(records), *below])
-    small_print = [f"Published: {it}." for it in published]
-    write_prediction(curves, stem, small_print=small_print, commit=commit, command=command)
-    _print([f"figure, CSV and records: {stem}.png, {stem.name}.csv, {stem.name}{ENDING}"])
 
 
 def _print_rows(rows: Iterable[Mapping[str, Any]]) -> None:

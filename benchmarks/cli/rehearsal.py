@@ -1,4 +1,4 @@
-"""A run of a system that is not here: what is published there, and what its study is expected to do.
+"""A run of a system that is not here: what its study is expected to do.
 
 Each workload is predicted at the sizes of the plan, over every backend, as `dlscale predict` would; what the system's
 file does not state is assumed, in words. Of a study with a target only the speed is predicted.
@@ -7,135 +7,102 @@ file does not state is assumed, in words. Of a study with a target only the spee
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from functools import partial
+from pathlib import Path
 
 import click
 from rich.progress import Progress
 
+from dlscale.analysis.predict.network import Machine, completed
 from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
-from dlscale.analysis.predict.profile import Profile
+from dlscale.analysis.predict.profile import Profile, checked
+from dlscale.analysis.predict.scenario import scenario_of
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.predicted import show_curves
-from dlscale.benchmarks.cli.profiles import profiles_of
+from dlscale.benchmarks.cli.show_predictions import show_curves
 from dlscale.benchmarks.cli.streams import live_console
-from dlscale.benchmarks.cli.trainings import Machine, Trainings, machine_of
+from dlscale.benchmarks.cli.trainings import public_profiles, servers_of
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
-from dlscale.benchmarks.study.study import Study
+from dlscale.benchmarks.records.prediction import PredictionRecord
 from dlscale.collectives import capabilities
 
 
 def show_rehearsal(campaign: Campaign) -> None:
-    """Print what is published and predicted of each workload, and draw it into the campaign's folder."""
-    rehearsal = Rehearsal(campaign)
-    study = campaign.plan.study
+    """Print what is predicted of each workload, and draw it into the campaign's folder."""
+    study, command = campaign.plan.study, str(describe_campaign(campaign)["command"])
     console = live_console(stderr=False)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         for workload in progress.track(study.workloads, description="predicting"):
             try:
-                rehearsal.show_curves(workload)
+                machine = completed(campaign.system)
+                trainings = list(_trainings(campaign, machine, workload))
             except UsageError as error:
                 click.echo(f"predicted, {workload}: nothing; {error}")
-
-
-@dataclass(frozen=True)  # no slots: the system is completed at first use, and kept
-class Rehearsal:
-    """The predictions of a campaign's study."""
-
-    campaign: Campaign
-
-    @property
-    def study(self) -> Study:
-        """What would run."""
-        return self.campaign.plan.study
-
-    @cached_property
-    def machine(self) -> Machine:
-        """The system with what its predictions lack, and each assumption."""
-        return machine_of(self.campaign.system)
-
-    @property
-    def ranks_per_node(self) -> int:
-        """The ranks of a full node."""
-        return self.campaign.plan.shape.ranks_per_node or 1
-
-    @property
-    def nodes(self) -> list[int]:
-        """The planned numbers of nodes that are full of ranks."""
-        sizes = self.campaign.plan.shape.sizes
-        return sorted({it.num_nodes for it in sizes if it.num_ranks == it.num_nodes * self.ranks_per_node})
-
-    @property
-    def commit(self) -> str:
-        return self.campaign.fingerprint.commit
-
-    @property
-    def command(self) -> str:
-        """The command line that its files name."""
-        return str(describe_campaign(self.campaign)["command"])
-
-    def show_curves(self, workload: str) -> None:
-        """Print and draw the curves of a workload. Raises UsageError if nothing can be predicted of it."""
-        cells = [case.cell for launch in self.campaign.plan.launches for case in launch.cases]
-        ranks = {it.num_ranks for it in cells if (it.workload, it.control) == (workload, "train")}
-        nodes = [count for count in self.nodes if count * self.ranks_per_node in ranks]
-        mode: Literal["weak", "strong"] = "strong" if self.study.scaling_mode == "strong" else "weak"
-        profiles = list(self._profiles(workload, self.study.frameworks)) if nodes else []
-        for profile in profiles:
-            if curves := list(self._curves(profile, nodes, mode=mode, batch=self.study.batch)):
-                name = f"{workload}-{profile.preset}{f'-{profile.framework}' if len(profiles) > 1 else ''}"
-                stem = self.campaign.store.figures_folder / f"{name}-{mode}-predicted"
-                show_curves(curves, stem, commit=self.commit, command=self.command)
-
-    def _profiles(self, workload: str, frameworks: Sequence[str]) -> Iterator[Profile]:
-        """What is public of the study's trainings on such nodes. Raises UsageError."""
-        study = self.study
-        if workload in study.own_models:
-            raise UsageError(
-                f"{workload} is a model of your own; measure its profile (--set controls=profile) and give it to "
-                "dlscale predict --from"
-            )
-        if study.precision != "fp32":
-            raise UsageError(f"what is published is of fp32, and the study is of {study.precision}")
-        yield from profiles_of(
-            self.machine.system,
-            workload,
-            frameworks=frameworks,
-            preset=study.facts(workload).preset(study.preset).name,
-            device=study.device,
-            ranks_per_node=self.ranks_per_node,
-        )
-
-    def _curves(
-        self, profile: Profile, nodes: list[int], *, mode: Literal["weak", "strong"], batch: int | None
-    ) -> Iterator[PredictedCurve]:
-        """A curve per backend that exchanges; those that cannot be predicted are said."""
-        study = self.study
-        asked = Trainings(
-            mode=mode,
-            servers=study.servers[0],
-            ranks_per_node=self.ranks_per_node,
-            batch=batch,
-            backend_options=study.backend_options,
-        )
-        for backend in study.backends:
-            row = capabilities(backend)
-            if not row.exchanges or profile.framework not in row.frameworks:
                 continue
-            for shard in self._shards(profile, backend):
-                try:
-                    scenario = asked.scenario(self.machine, profile, backend, shard=shard)
-                    yield predict_curve(scenario, nodes)
-                except UsageError as error:
-                    click.echo(f"not predicted over {backend}: {error}")
-
-    def _shards(self, profile: Profile, backend: str) -> list[str]:
-        """What is sharded in the planned trainings over the backend, each once."""
-        cells = (case.cell for launch in self.campaign.plan.launches for case in launch.cases)
-        wanted = (profile.workload, profile.framework, backend, "train")
-        return list(
-            dict.fromkeys(
-                it.shard for it in cells if (it.workload, it.framework, it.backend, it.control) == wanted
+            show_curves(
+                trainings,
+                stem_of=partial(_stem, campaign.store.figures_folder, several=len(trainings) > 1),
+                command=command,
+                commit=campaign.fingerprint.commit,
             )
+
+
+def _stem(folder: Path, first: PredictionRecord, *, several: bool) -> Path:
+    """Where the predictions of a training go."""
+    framework = f"-{first.framework}" * several
+    return folder / f"{first.workload}-{first.preset}{framework}-{first.scaling_mode}-predicted"
+
+
+def _trainings(campaign: Campaign, machine: Machine, workload: str) -> Iterator[list[PredictedCurve]]:
+    """The curves of a workload in each framework. Raises UsageError if nothing can be predicted of it."""
+    study, shape = campaign.plan.study, campaign.plan.shape
+    per_node = shape.ranks_per_node or 1
+    full = {it.num_nodes for it in shape.sizes if it.num_ranks == it.num_nodes * per_node}
+    cells = [case.cell for launch in campaign.plan.launches for case in launch.cases]
+    ranks = {it.num_ranks for it in cells if (it.workload, it.control) == (workload, "train")}
+    nodes = sorted(count for count in full if count * per_node in ranks)
+    if not nodes:
+        return
+    if workload in study.own_models:
+        raise UsageError(
+            f"{workload} is a model of your own; measure its profile (--set controls=profile) and give it to "
+            "dlscale predict --from"
         )
+    if study.precision != "fp32":
+        raise UsageError(f"what is published is of fp32, and the study is of {study.precision}")
+    for profile in public_profiles(
+        machine.system,
+        workload,
+        frameworks=study.frameworks,
+        preset=study.facts(workload).preset(study.preset).name,
+        device=study.device,
+        ranks_per_node=per_node,
+    ):
+        if curves := list(_curves(campaign, machine, profile, nodes)):
+            yield curves
+
+
+def _curves(
+    campaign: Campaign, machine: Machine, profile: Profile, nodes: Sequence[int]
+) -> Iterator[PredictedCurve]:
+    """A curve per backend that exchanges and what is sharded over it; those that cannot be predicted are said."""
+    study = campaign.plan.study
+    cells = [case.cell for launch in campaign.plan.launches for case in launch.cases]
+    own = [it for it in cells if (it.workload, it.framework) == (profile.workload, profile.framework)]
+    for backend, shard in dict.fromkeys((it.backend, it.shard) for it in own if it.control == "train"):
+        if not capabilities(backend).exchanges:
+            continue
+        try:
+            scenario = scenario_of(
+                machine,
+                checked(profile),
+                backend,
+                scaling_mode="strong" if study.scaling_mode == "strong" else "weak",
+                backend_options=study.backend_options.get(backend, {}),
+                num_servers=servers_of(study.servers[0]),
+                ranks_per_node=campaign.plan.shape.ranks_per_node or 1,
+                batch=study.batch,
+                shard=shard,
+            )
+            yield predict_curve(scenario, nodes)
+        except UsageError as error:
+            click.echo(f"not predicted over {backend}: {error}")

@@ -23,8 +23,8 @@ from dlscale.benchmarks.cli.options import (
     results_option,
     system_option,
 )
-from dlscale.benchmarks.cli.predicted import predicted_option, report_prediction, with_predictions
-from dlscale.benchmarks.cli.rehearsal_report import rehearsed_folder, report_rehearsal
+from dlscale.benchmarks.cli.predicted import predicted_option, with_predictions
+from dlscale.benchmarks.cli.show_predictions import rehearsed_folder, report_prediction, report_rehearsal
 from dlscale.benchmarks.cli.study_report import PAGE, Loaded, load, put
 from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.prediction import ENDING

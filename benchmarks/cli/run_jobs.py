@@ -109,7 +109,7 @@ def _rehearse(campaign: Campaign, jobs: Sequence[Job], account: str | None) -> N
     """Predict what the study would measure, and write the jobs' scripts."""
     # Here, because predictions take longer to import than a plan takes.
     from dlscale.benchmarks.cli.rehearsal import show_rehearsal
-    from dlscale.benchmarks.cli.rehearsal_report import put_rehearsal
+    from dlscale.benchmarks.cli.show_predictions import put_rehearsal
 
     campaign.store.refuse_links()
     show_rehearsal(campaign)

@@ -1,59 +1,129 @@
-"""What is predicted of trainings, for `dlscale predict` and for rehearsals: the machine, a scenario per backend."""
+"""Which trainings are predicted, for `dlscale predict` and for rehearsals: profiles, scenarios, calibrations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
-from dlscale.analysis.predict.assumptions import with_assumed
-from dlscale.analysis.predict.exchange import Algorithm
-from dlscale.analysis.predict.network import network_of
-from dlscale.analysis.predict.profile import Profile, checked
-from dlscale.analysis.predict.scenario import Scenario, scenario_of
-from dlscale.benchmarks.study.servers import num_servers
+from dlscale.analysis.predict.profile import Profile
+from dlscale.analysis.predict.public_profiles import (
+    PUBLISHED_PRESET,
+    profile_of_file,
+    public_profile,
+    stored_profile,
+)
+from dlscale.analysis.predict.scenario import Scenario
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli.options import choose_study
+from dlscale.benchmarks.records.files import load_records
+from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, latest_run
+from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.study.servers import check_servers, num_servers
 from dlscale.benchmarks.systems.system import System
+from dlscale.models import load_workload
+from dlscale.models.frameworks import FRAMEWORKS
 
-Mode = Literal["weak", "strong"]
-
-
-class Machine(NamedTuple):
-    """A system with all that predictions need, and in words what of it is assumed."""
-
-    system: System
-    assumed: tuple[str, ...]
+LATEST_RUN = "collectives"
 
 
-def machine_of(system: System, given: Mapping[str, str] | None = None) -> Machine:
-    """The system, and what stands for what its file does not state. Raises UsageError where too little is known."""
-    machine = Machine(*with_assumed(system, given))
-    network_of(machine.system)  # before anything is computed
-    return machine
+def servers_of(text: str) -> Callable[[int], int]:
+    """Ranks -> servers, of a number or a ratio to the ranks. Raises UsageError."""
+    try:
+        check_servers([text])
+    except ValueError as error:
+        raise UsageError(f"--set servers: {error}") from None
+    return lambda num_ranks: num_servers(text, num_ranks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trainings:
-    """What trainings have in common, whichever verb asks for them; None is the system's or the preset's own."""
+def public_profiles(
+    machine: System,
+    workload: str,
+    *,
+    frameworks: Sequence[str] | None,
+    preset: str | None,
+    device: str | None = None,
+    ranks_per_node: int | None = None,
+) -> Iterator[Profile]:
+    """A profile per framework, stored or derived from what is public. Raises UsageError.
 
-    mode: Mode
-    servers: str = "1"  # a number, or a ratio to the ranks
-    ranks_per_node: int | None = None
-    batch: int | None = None
-    algorithm: Algorithm | None = None
-    backend_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    The framework is by default that of the stored profile, else the one that a study uses on the system.
+    """
+    if not frameworks:
+        stored, stated = stored_profile(machine, workload), machine.defaults and machine.defaults.frameworks
+        frameworks = [stored.framework if stored else (stated or FRAMEWORKS)[0]]
+    shared = ranks_per_node or (machine.placement.ranks_per_node if machine.placement else 1)
+    for framework in frameworks:
+        load_workload(workload).check_framework(framework)
+        usual = preset or PUBLISHED_PRESET
+        yield public_profile(machine, workload, usual, framework, device=device, ranks_per_node=shared)
 
-    def scenario(self, machine: Machine, profile: Profile, backend: str, *, shard: str) -> Scenario:
-        """One training over one backend. Raises UsageError for what cannot be predicted."""
-        return scenario_of(
-            machine.system,
-            checked(profile),
-            backend,
-            scaling_mode=self.mode,
-            backend_options=self.backend_options.get(backend, {}),
-            num_servers=lambda num_ranks: num_servers(self.servers, num_ranks),
-            ranks_per_node=self.ranks_per_node,
-            batch=self.batch,
-            algorithm=self.algorithm,
-            assumed=machine.assumed,
-            shard=shard,
-        )
+
+def measured_profiles(
+    folder: Path, workload: str, *, frameworks: Sequence[str] | None, preset: str | None
+) -> Iterator[Profile]:
+    """A profile per framework that the study in `folder` has measured. Raises UsageError."""
+    from dlscale.analysis.predict.measured import (
+        profile_of,  # takes longer to import than a stored one to load
+    )
+
+    records, _ = load_records(folder)
+    cells = [record.case.cell for record in _profiled(records)]
+    found = {cell.framework for cell in cells if cell.workload == workload}
+    for framework in frameworks or sorted(found) or FRAMEWORKS[:1]:
+        yield profile_of(records, workload, framework, preset=preset)
+
+
+def stated_profile(path: Path, machine: System, **asked: Sequence[str] | None) -> Profile:
+    """The profile that a file of the user's states, each number with its source.
+
+    `asked` are the workloads, frameworks and presets that were, None for any. Raises UsageError for a file that is not
+    of these or of another machine.
+    """
+    profile = profile_of_file(str(path), machine, "stated")
+    for option, names in asked.items():
+        own = getattr(profile, option.removesuffix("s"))
+        if names and list(names) != [own]:
+            raise UsageError(
+                f"--profile {path} is of {option.removesuffix('s')} {own}, and --{option} is {','.join(names)}; "
+                "leave one of the two out"
+            )
+    return profile
+
+
+def calibrating_folder(results: Path, name: str) -> Path:
+    """The folder of a study or of a collectives run, by path or name; `collectives` is the latest run.
+
+    Raises UsageError for what is neither.
+    """
+    if name == LATEST_RUN:
+        return latest_run(results)
+    for folder in (Path(name), results / LATEST_RUN / name):
+        if (folder / CAMPAIGN_FILE).is_file():
+            return folder
+    return choose_study(results, name)
+
+
+def calibrated(
+    scenarios: Iterable[Scenario],
+    sizes: Sequence[int],
+    machine: System,
+    folders: Sequence[Path],
+    *,
+    profiled: Path | None,
+    force: bool,
+) -> list[Scenario]:
+    """The scenarios on the network that these folders calibrate, with the code of the study that was profiled."""
+    # Here, because the fit takes longer to import than a prediction takes.
+    from dlscale.analysis.predict.calibrating import calibrated_scenario
+
+    records = _profiled(load_records(profiled)[0]) if profiled else []
+    digests = {record.fingerprint.digest for record in records}
+    fingerprint = digests.pop() if len(digests) == 1 else None
+    return [
+        calibrated_scenario(scenario, machine, folders, sizes, fingerprint=fingerprint, force=force)
+        for scenario in scenarios
+    ]
+
+
+def _profiled(records: Iterable[Record]) -> list[Record]:
+    return [record for record in records if record.case.cell.control == "profile"]

@@ -48,6 +48,15 @@ class Band(Frozen):
         return self
 
 
+class Origin(Frozen):
+    """Where one input of predictions comes from, in words; `kind`: stated, published, measured, derived, assumed ..."""
+
+    input: Text
+    value: Text
+    kind: Text
+    source: Text
+
+
 class PredictionRecord(Frozen):
     """The prediction for one backend on one number of nodes, and what it was made from.
 
@@ -55,7 +64,7 @@ class PredictionRecord(Frozen):
     the predicted step that are lost, by their names in a waterfall; they add up to 1 - efficiency.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     evidence: Literal["simulated"] = "simulated"
     system: Name
     workload: Name
@@ -74,22 +83,18 @@ class PredictionRecord(Frozen):
     samples_per_second: Band
     efficiency: Band
     step_seconds: Band
+    wire_seconds: Annotated[
+        float, Field(ge=0, allow_inf_nan=False)
+    ]  # of gradients on the fullest link of a node
+    # Whether it is as fast as any other backend, in a twentieth of the replicates at least; None: predicted alone.
+    may_be_fastest: bool | None = None
     parts: dict[Text, Share]
     method: Text  # of the bands
     level: Annotated[float, Field(gt=0, lt=1)]  # the share of replicates that they hold
     num_replicates: Count
-    seed: CountFromZero
     engine: Text
     engine_version: Text
-    profile_evidence: Text
-    profile_source: Text
-    profile_digest: Text
-    network_source: Text
-    network_digest: Text
-    calibrated_nodes: Count | None  # the most that the network was calibrated on; None: it was not
-    held_out_error: Share | None  # of the largest calibration point, by a calibration without it
-    noise: tuple[Text, ...] = ()  # what was measured of it, in words
-    noise_not_measured: tuple[Text, ...] = ()  # what was not, and why
+    origins: tuple[Origin, ...]  # of every input
     doubts: tuple[Text, ...]  # why it is not to be trusted, where it was asked for all the same
     commit: Text
     command: Text

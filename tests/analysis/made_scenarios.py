@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlscale.analysis.predict.backend_rules import rule_of
+from dlscale.analysis.predict.backends import rule_of
 from dlscale.analysis.predict.network import Network
 from dlscale.analysis.predict.noise import Noise
 from dlscale.analysis.predict.profile import Gradient, Profile

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import curve_fit
 
-from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of
+from dlscale.analysis.predict.backends import ExchangeRule, rule_of
+from dlscale.analysis.predict.calibrating import LINKS_OF, step_error
 from dlscale.analysis.predict.calibration import Calibration, CalibrationPoint, calibrated, predicted_seconds
-from dlscale.analysis.predict.calibration_records import LINKS_OF, step_error
 from dlscale.analysis.predict.costs import serving_cost
 from dlscale.analysis.predict.exchange import NetworkExchange
-from dlscale.analysis.predict.network import network_of
+from dlscale.analysis.predict.network import Machine, network_of
 from dlscale.analysis.predict.noise import noise_of_steps
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.scenario import Scenario
@@ -86,7 +86,7 @@ class Predictor:
 
     def __init__(self, hosts: MeasuredHosts, most_nodes: int) -> None:
         self._hosts, self._most_nodes = hosts, most_nodes
-        self._start = network_of(load_system(str(SYSTEM)))
+        self._start = network_of(Machine(load_system(str(SYSTEM))))
         self._calibrations: dict[str, Calibration] = {}
 
     def exchange_seconds(self, bucket: BucketTime) -> float:

@@ -17,8 +17,7 @@ import matplotlib as mpl
 mpl.use("agg")
 import matplotlib.pyplot as plt
 
-from dlscale.analysis.predict.exchange import NetworkExchange
-from dlscale.analysis.predict.loggp import cost
+from dlscale.analysis.predict.exchange import NetworkExchange, cost
 from dlscale.analysis.predict.network import Network
 from tests.validation.exchanges import closed_form_seconds
 from tests.validation.measured_hosts import load_measured

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dlscale.analysis.predict.exchange import NetworkExchange
-from dlscale.analysis.predict.loggp import cost
+from dlscale.analysis.predict.exchange import NetworkExchange, cost
 from dlscale.analysis.predict.network import Groups, Network
 from dlscale.analysis.render.markdown import markdown_table
 from dlscale.analysis.text import size_text

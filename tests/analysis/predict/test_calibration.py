@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
-from dlscale.analysis.predict.exchange import NetworkExchange
-from dlscale.analysis.predict.loggp import cost, drawn_jitter
+from dlscale.analysis.predict.exchange import NetworkExchange, cost, drawn_jitter
 from dlscale.base.errors import UsageError
 from tests.analysis.made_scenarios import NETWORK
 

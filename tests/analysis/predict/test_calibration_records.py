@@ -6,15 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.predict.calibration import calibrated
-from dlscale.analysis.predict.calibration_records import (
+from dlscale.analysis.predict.calibrating import (
     measured_steps,
     points_of_run,
     points_of_study,
     step_error,
 )
-from dlscale.analysis.predict.exchange import NetworkExchange
-from dlscale.analysis.predict.loggp import cost, drawn_jitter
+from dlscale.analysis.predict.calibration import calibrated
+from dlscale.analysis.predict.exchange import NetworkExchange, cost, drawn_jitter
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main

@@ -8,12 +8,12 @@ import pytest
 
 from dlscale.analysis.predict.assumptions import with_assumed
 from dlscale.analysis.predict.costs import Coordination, Serving, load_costs, step_cost
-from dlscale.analysis.predict.measured_profiles import fixed_cost
+from dlscale.analysis.predict.measured import fixed_cost
 from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.noise import Noise
 from dlscale.analysis.predict.prediction import predict_curve, predict_point
 from dlscale.analysis.predict.profile import at_batch
-from dlscale.analysis.predict.published_profiles import derived_profile
+from dlscale.analysis.predict.public_profiles import derived_profile
 from dlscale.benchmarks.records.profile import Quantiles, SecondBatch, StepProfile
 from dlscale.benchmarks.systems.system import load_system
 from tests.analysis.made_scenarios import PROFILE, scenario

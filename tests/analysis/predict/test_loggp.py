@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.predict.exchange import NetworkExchange, phases_of, row_length
-from dlscale.analysis.predict.loggp import cost, ring_seconds
+from dlscale.analysis.predict.exchange import NetworkExchange, cost, phases_of, ring_seconds, row_length
 from dlscale.analysis.predict.network import Groups, between_gpus, network_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.system import load_system

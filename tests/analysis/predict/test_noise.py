@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from dlscale.analysis.predict.measured_profiles import profile_of
+from dlscale.analysis.predict.measured import profile_of
 from dlscale.analysis.predict.noise import (
     Noise,
     noise_of,

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.predict.exchange import NetworkExchange
-from dlscale.analysis.predict.loggp import mean_jitter
+from dlscale.analysis.predict.exchange import NetworkExchange, mean_jitter
 from dlscale.analysis.predict.network import Groups
 from dlscale.analysis.predict.noise import Noise
 from dlscale.analysis.predict.plots import efficiency_plot

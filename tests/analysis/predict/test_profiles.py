@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from dlscale.analysis.predict.assumptions import with_assumed
-from dlscale.analysis.predict.measured_profiles import profile_of
+from dlscale.analysis.predict.measured import profile_of
 from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.profile import at_batch, checked
-from dlscale.analysis.predict.published_profiles import (
+from dlscale.analysis.predict.public_profiles import (
     derived_profile,
     load_stored,
     load_sustained,

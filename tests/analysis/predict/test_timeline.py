@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.predict import backend_rules
-from dlscale.analysis.predict.backend_rules import Bucket, rule_of, with_algorithm
+from dlscale.analysis.predict.backends import Bucket, rule_of, with_algorithm
 from dlscale.analysis.predict.profile import ComputedStep, Gradient
 from dlscale.analysis.predict.timeline import BucketExchange, asynchronous_seconds, step_seconds
 from dlscale.base.errors import UsageError

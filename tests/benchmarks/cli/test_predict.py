@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from dlscale.analysis.predict.profile import Gradient
-from dlscale.analysis.predict.published_profiles import load_stored
+from dlscale.analysis.predict.public_profiles import load_stored
 from dlscale.analysis.records import prediction_row
 from dlscale.benchmarks.cli import cli, profiles
 from dlscale.benchmarks.records.prediction import read_predictions
@@ -161,7 +161,7 @@ def test_a_measured_profile_comes_from_a_studys_records(monkeypatch, tmp_path, m
         )
 
     monkeypatch.setitem(
-        sys.modules, "dlscale.analysis.predict.measured_profiles", SimpleNamespace(profile_of=profile_of)
+        sys.modules, "dlscale.analysis.predict.measured", SimpleNamespace(profile_of=profile_of)
     )
     monkeypatch.setattr(profiles, "load_records", lambda _: ([make_record()], []))
     folder = tmp_path / "local" / "mine-1"

@@ -29,14 +29,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.profile import Gradient, Profile
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.prediction import HARMLESS
 from dlscale.collectives import capabilities, check_options
 
@@ -56,8 +55,7 @@ UNLIMITED = 1 << 62
 WHOLE = (UNLIMITED, UNLIMITED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
+class Bucket(NamedTuple):
     """Gradients that travel together. `ready_seconds` count from the start of an undisturbed step."""
 
     num_bytes: int  # on the wire
@@ -125,30 +123,28 @@ class ExchangeRule:
             return tuple(self._chunks(profile, num_servers))
         if self.cycle_seconds:
             return tuple(self._fused(profile, seconds_of))
-        return tuple(bucket for own in self._by_objective(profile) for bucket in self._filled(own))
+        objectives = groupby(profile.gradients, lambda it: self.objectives != "together" and it.objective)
+        return tuple(bucket for _, own in objectives for bucket in self._filled(list(own)))
 
-    def _by_objective(self, profile: Profile) -> list[list[Gradient]]:
-        """The gradients that share buckets."""
-        if self.objectives == "together":
-            return [list(profile.gradients)]
-        return [list(own) for _, own in groupby(profile.gradients, key=lambda gradient: gradient.objective)]
-
-    def _filled(self, gradients: Sequence[Gradient]) -> list[Bucket]:
+    def _filled(self, gradients: Sequence[Gradient]) -> Iterator[Bucket]:
         """Their buckets, each full when it has reached its limit."""
-        buckets: list[Bucket] = []
-        filled = UNLIMITED
+        own: list[Gradient] = []
+        limit = self.limits[0]
         for gradient in gradients:
-            if filled >= self.limits[0 if len(buckets) <= 1 else 1]:
-                buckets.append(Bucket(num_bytes=0, ready_seconds=0.0, objective=gradient.objective))
-                filled = 0
-            last = buckets[-1]
-            buckets[-1] = replace(
-                last,
-                num_bytes=last.num_bytes + gradient.num_bytes * self.bytes_per_element // 4,
-                ready_seconds=max(last.ready_seconds, gradient.ready_seconds),
-            )
-            filled += gradient.num_bytes
-        return buckets
+            own.append(gradient)
+            if sum(it.num_bytes for it in own) >= limit:
+                yield self._bucket(own)
+                own, limit = [], self.limits[1]
+        if own:
+            yield self._bucket(own)
+
+    def _bucket(self, gradients: Sequence[Gradient]) -> Bucket:
+        return Bucket(
+            num_bytes=sum(it.num_bytes * self.bytes_per_element // 4 for it in gradients),
+            ready_seconds=max(it.ready_seconds for it in gradients),
+            num_tensors=len(gradients),
+            objective=gradients[0].objective,
+        )
 
     def _fused(self, profile: Profile, seconds_of: Callable[[Bucket], float]) -> Iterator[Bucket]:
         """What is ready when a cycle begins, up to the threshold, which the last gradient may exceed."""
@@ -160,12 +156,7 @@ class ExchangeRule:
             while last < len(ticks) and ticks[last] <= begin and (filled < self.limits[0] or last == first):
                 filled += profile.gradients[last].num_bytes
                 last += 1
-            fused = profile.gradients[first:last]
-            bucket = Bucket(
-                num_bytes=sum(gradient.num_bytes * self.bytes_per_element // 4 for gradient in fused),
-                ready_seconds=max(gradient.ready_seconds for gradient in fused),
-                num_tensors=len(fused),
-            )
+            bucket = self._bucket(profile.gradients[first:last])
             yield bucket
             first, free = last, begin + seconds_of(bucket)
 
@@ -218,26 +209,6 @@ def rule_of(
         name, value = next(iter(left.items()))
         raise UsageError(f"predictions do not model {backend}.{name}={value}; leave it out")
     return rule
-
-
-def exchanges_by(rule: ExchangeRule, cell: Cell) -> bool:
-    """Whether a measured cell exchanges by this rule; not with options that are not modelled."""
-    try:
-        own = rule_of_cell(cell, spare_core=rule.overlap == "thread")
-    except UsageError:
-        return False
-    return own == rule
-
-
-def rule_of_cell(cell: Cell, *, spare_core: bool) -> ExchangeRule:
-    """The rule of a measured cell. Raises UsageError as `rule_of`."""
-    return rule_of(
-        cell.backend,
-        cell.backend_options,
-        framework=cell.framework,
-        num_servers=cell.num_servers,
-        spare_core=spare_core,
-    )
 
 
 def with_algorithm(rule: ExchangeRule, algorithm: Algorithm | None) -> ExchangeRule:

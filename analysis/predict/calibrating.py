@@ -1,0 +1,408 @@
+"""A scenario with what a machine has measured: exchanges as points of a calibration, steps as the prediction's error.
+
+Exchanges are those of control `exchange` and of `dlscale collectives`. A backend's exchange of n bytes is taken for the
+algorithm that predictions give it (`backends`). Networks differ between backends, whose software is a part of a
+message's latency: points of one backend make one calibration. They must be of the network that is predicted: of the
+same system, real nodes for a real one, and emulated links for as good ones; of the code and versions of the profile;
+and with as many ranks on a node.
+
+A calibration fits the exchanges alone. What a training adds to them (ranks that compute more slowly beside an exchange,
+what overlaps less than planned) shows only in its steps: on each number of nodes that a study has measured, the step is
+predicted, too. The root mean square of log(predicted / measured) is the standard deviation of the model's own error,
+which a band beyond the measured sizes has to contain.
+
+An exchange of n bytes within a node is a line a + b n through the buckets of control `exchange`, by least squares of
+relative errors. What is overlapped takes from the cores that compute: by as much as a training of the study takes
+longer than the one over `none`, and than is predicted without that, per byte that a rank sends. What is not overlapped
+takes longer in a training than alone (`costs.toml`), and so do copies of gradients into buckets, at the rate at which
+the study's ranks copy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import nnls
+
+from dlscale.analysis.frames.load import Study
+from dlscale.analysis.predict.backends import ExchangeRule, rule_of
+from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
+from dlscale.analysis.predict.costs import load_costs
+from dlscale.analysis.predict.exchange import NetworkExchange
+from dlscale.analysis.predict.network import Limits
+from dlscale.analysis.predict.prediction import predict_point
+from dlscale.analysis.predict.scenario import NO_LIMITS, Scenario
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.files import load_records
+from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, MessageSizeLaunch, load_run
+from dlscale.benchmarks.records.prediction import Origin
+from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.systems.system import System
+from dlscale.collectives.sharding import NONE
+
+# Servers have no exchange among ranks. What links are, another backend over the same sockets or MPI says.
+LINKS_OF = {"grpc_ps": "ring", "mpi_ps": "mpi"}
+MIN_CALLS = 20  # of a launch, for how they spread
+BITS_EXCHANGES = 2  # by which Horovod's ranks agree, each as long as the smallest exchange
+TRIAL = 1e-9  # seconds per byte
+
+MeasuredStep = tuple[Scenario, int, float]
+"""What was trained, on how many nodes, and the seconds of a step."""
+
+
+def calibrated_scenario(
+    scenario: Scenario,
+    machine: System,
+    folders: Sequence[Path],
+    sizes: Sequence[int],
+    *,
+    fingerprint: str | None,
+    force: bool,
+) -> Scenario:
+    """The scenario on the network that folders of studies and collectives runs calibrate; as it is without an exchange.
+
+    `fingerprint` is that of the profile. Raises UsageError where exchanges are of another machine, code or placement,
+    where there are too few, and where the calibration has doubts, unless `force`, which keeps them.
+    """
+    if not scenario.rule.exchanges:
+        return scenario
+    backend, per_node = scenario.rule.backend, scenario.ranks_per_node
+    measured = LINKS_OF.get(backend, backend)
+    points: list[CalibrationPoint] = []
+    records: list[Record] = []
+    for folder in folders:
+        if (folder / CAMPAIGN_FILE).is_file():
+            campaign, launches = load_run(folder)
+            _check_system(campaign.system or machine.title, machine.title, folder.name)
+            points += points_of_run(launches, measured)
+            continue
+        own, _ = load_records(folder)
+        records += own
+        points += points_of_study(own, measured, fingerprint=fingerprint)
+        for record in (record for record in own if _is_exchange(record, measured) and record.good):
+            _check_system(record.system, machine.name, folder.name)
+            if record.evidence == "emulated":
+                raise UsageError(
+                    f"calibration from {folder.name}: its nodes share one machine, so nothing went over the network "
+                    f"of {machine.name}; give a study on nodes of their own"
+                )
+            fingerprint = fingerprint or record.fingerprint.digest
+    source, study = ", ".join(folder.name for folder in folders), Study(records)
+    scenario = on_node(scenario, study, source=source)
+    if scenario.network.within_node and not points:  # the network is as its file says
+        return scenario
+    alike = [point for point in points if point.exchange.ranks_per_node == per_node]
+    if points and not alike:
+        counts = sorted({point.exchange.ranks_per_node for point in points})
+        raise UsageError(
+            f"calibration of {measured}: its exchanges have {', '.join(map(str, counts))} ranks per node, the "
+            f"prediction {per_node}; give --set ranks_per_node={counts[0]}, or a study with {per_node}"
+        )
+    source += f" (exchanges of {measured})" if measured != backend else ""
+    found = calibrated(alike, scenario.network, source=source)
+    doubts = found.doubts(max(sizes))
+    if doubts and not force:
+        raise UsageError(
+            f"prediction over {backend}: {'; '.join(doubts)}; give fewer --nodes, or --force to see it all the same"
+        )
+    fitted = replace(scenario, network=found.network, doubts=doubts)
+    error = step_error(measured_steps(fitted, study))
+    if not error:
+        return fitted
+    origin = Origin(
+        input=f"error of steps over {backend}",
+        value=f"{100 * error:.1f} %, in the band",
+        kind="measured",
+        source=source,
+    )
+    return replace(fitted, step_error=error, assumed=(*fitted.assumed, origin))
+
+
+def _check_system(found: str, wanted: str, folder: str) -> None:
+    if found != wanted:
+        raise UsageError(
+            f"calibration from {folder}: its exchanges are of {found}, not of {wanted}; give one of the system that is "
+            "predicted"
+        )
+
+
+def _is_exchange(record: Record, backend: str) -> bool:
+    """Whether it is of the backend's control `exchange`."""
+    return (record.case.cell.control, record.case.cell.backend) == ("exchange", backend)
+
+
+def points_of_study(
+    records: Iterable[Record], backend: str, *, fingerprint: str | None = None
+) -> list[CalibrationPoint]:
+    """A point per size of bucket and cell of a backend's control `exchange` between nodes.
+
+    `fingerprint` is that of the profile which is predicted with. Raises UsageError if there is none, if its launches
+    failed, or if they are of other code, machines or links than that or each other.
+    """
+    own = [record for record in records if _is_exchange(record, backend)]
+    good = [record for record in own if record.good]
+    if not own:
+        raise UsageError(
+            f"calibration of {backend}: the study has no exchange of it; run one with --backends {backend} and "
+            "--set controls=exchange"
+        )
+    if not good:
+        why = own[0].failure.message if own[0].failure else "no reason is known"
+        raise UsageError(
+            f"calibration of {backend}: none of {len(own)} exchanges is good ({why}); run the study again"
+        )
+    _check_one_origin(good, backend, fingerprint)
+    return [
+        _point(rule_of_cell(cell), num_bytes, cell.num_nodes, cell.num_ranks, seconds, cell.num_servers)
+        for cell, num_bytes, seconds in bucket_times(Study(good))
+        if cell.num_nodes > 1
+    ]
+
+
+def _check_one_origin(good: Sequence[Record], backend: str, fingerprint: str | None) -> None:
+    """Raises UsageError unless all exchanges are of one code, one machine and one kind of links."""
+    prints = {record.fingerprint.digest: record.fingerprint for record in good}
+    every = sorted({*prints, *filter(None, [fingerprint])})
+    if len(every) > 1:
+        names = sorted({name for own in prints.values() for name in own.versions})
+        versions = {
+            name: list(dict.fromkeys(own.versions.get(name) for own in prints.values())) for name in names
+        }
+        texts = [f"{name} {' and '.join(map(str, own))}" for name, own in versions.items() if len(own) > 1]
+        what = ", ".join(texts) or "code, versions or node changed"
+        raise UsageError(
+            f"calibration of {backend}: fingerprints {', '.join(every)} differ: {what}; calibrate with a study of the "
+            "same"
+        )
+    for name, kinds in (
+        ("system", {record.system for record in good}),
+        ("kind of evidence", {str(record.evidence) for record in good}),
+    ):
+        if len(kinds) > 1:
+            raise UsageError(
+                f"calibration of {backend}: records of {', '.join(sorted(kinds))}; give a study of one {name}"
+            )
+
+
+def bucket_times(study: Study) -> Iterator[tuple[Cell, int, float]]:
+    """The cell, bytes and seconds of the buckets of each size of control `exchange`.
+
+    A launch's value is the slowest rank's mean of one bucket of that size, median over its windows; of launches the
+    median, but of those with other buckets than most.
+    """
+    good = study.good[(study.good["control"] == "exchange") & (study.good["num_ranks"] > 1)]
+    for _, launches in good.groupby("cell", sort=False):
+        records = [study.records[number] for number in launches["number"]]
+        cuts = Counter(tuple(record.bucket_bytes) for record in records if record.bucket_bytes)
+        if not cuts:
+            continue
+        buckets = cuts.most_common(1)[0][0]
+        times = [_bucket_seconds(record) for record in records if tuple(record.bucket_bytes) == buckets]
+        sound = [own for own in times if own is not None]
+        for size in sorted(set(buckets)) if sound else ():
+            is_so = np.array(buckets) == size
+            each = [float(np.median(own[:, :, is_so].mean(axis=2).max(axis=1))) for own in sound]
+            yield records[0].case.cell, size, float(np.median(each))
+
+
+def _bucket_seconds(record: Record) -> np.ndarray | None:
+    """[W][P][buckets] seconds per step of each bucket; None unless all ranks have valid times of all of them."""
+    windows = [window for window in record.windows if window.phase == "steady"]
+    shape = [len(record.bucket_bytes)] * record.case.cell.num_ranks
+    if any([len(row) for row in window.bucket_seconds or []] != shape for window in windows):
+        return None
+    each = np.array([window.bucket_seconds for window in windows], np.float64)
+    if not (len(each) and np.all((each > 0) & np.isfinite(each))):
+        return None
+    return np.asarray(each / np.array([window.num_steps for window in windows])[:, None, None])
+
+
+def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[CalibrationPoint]:
+    """A point per size and number of ranks of a backend's allreduce between nodes in `dlscale collectives`.
+
+    The median over launches of each one's median call, and of how its calls spread. Raises UsageError
+    if there is none, or if several libraries did it.
+    """
+    measured = [launch for launch in launches if launch.purpose == "measured" and launch.num_nodes > 1]
+    rows = []
+    for launch in measured:
+        calls: dict[int, list[float]] = defaultdict(list)  # by bytes, on the slowest rank
+        for block in launch.samples:
+            if (block.operation, block.collective) == (backend, "allreduce"):
+                calls[block.message_bytes] += (1e-9 * np.max(block.nanoseconds, axis=0)).tolist()
+        for num_bytes, seconds in calls.items():
+            low, middle, high = np.quantile(seconds, (0.25, 0.5, 0.75)).tolist()
+            spread = high - low if len(seconds) >= MIN_CALLS else np.nan
+            library = f"{launch.backend} ({launch.setting})"
+            rows.append((library, launch.num_nodes, launch.num_ranks, num_bytes, middle, spread))
+    names = ["library", "num_nodes", "num_ranks", "num_bytes", "seconds", "spread"]
+    frame = pd.DataFrame(rows, columns=names)
+    if not rows:
+        why = next((f" ({launch.failure})" for launch in measured if launch.failure), "")
+        raise UsageError(
+            f"calibration of {backend}: the run has no allreduce of it between nodes{why}; run "
+            f"dlscale collectives with --backends {backend} on 2 nodes or more"
+        )
+    if frame["library"].nunique() > 1:
+        raise UsageError(
+            f"calibration of {backend}: {', '.join(frame['library'].unique())} did it in one run; give a run of one of "
+            "them"
+        )
+    rule = rule_of(backend, {}, framework="torch", num_servers=0, spare_core=False)
+    medians = frame.groupby(names[1:4])[["seconds", "spread"]].median().reset_index()
+    return [
+        replace(
+            _point(rule, int(row["num_bytes"]), int(row["num_nodes"]), int(row["num_ranks"]), row["seconds"]),
+            spread=None if np.isnan(row["spread"]) else row["spread"],
+        )
+        for row in medians.to_dict("records")
+    ]
+
+
+def _point(
+    rule: ExchangeRule, num_bytes: int, num_nodes: int, num_ranks: int, seconds: float, num_servers: int = 0
+) -> CalibrationPoint:
+    exchange = NetworkExchange(
+        algorithm=rule.algorithm(num_bytes),
+        num_nodes=num_nodes,
+        ranks_per_node=-(-num_ranks // num_nodes),
+        num_servers=num_servers,
+    )
+    return CalibrationPoint(
+        exchange=exchange, num_bytes=num_bytes, seconds=seconds, cycle_seconds=rule.cycle_seconds
+    )
+
+
+def rule_of_cell(cell: Cell, *, spare_core: bool = False) -> ExchangeRule:
+    """The rule of a measured cell. Raises UsageError as `rule_of`."""
+    return rule_of(
+        cell.backend,
+        cell.backend_options,
+        framework=cell.framework,
+        num_servers=cell.num_servers,
+        spare_core=spare_core,
+    )
+
+
+def step_error(measured: Iterable[MeasuredStep]) -> float:
+    """The root mean square of log(predicted / measured); 0 where nothing was measured."""
+    errors = [
+        math.log(predict_point(replace(scenario, step_error=0.0), num_nodes).step_seconds.center / seconds)
+        for scenario, num_nodes, seconds in measured
+    ]
+    return math.sqrt(sum(error**2 for error in errors) / len(errors)) if errors else 0.0
+
+
+def measured_steps(scenario: Scenario, study: Study) -> Iterator[MeasuredStep]:
+    """The trainings between nodes that a study has of the scenario, at its batch per rank."""
+    per_node = scenario.ranks_per_node
+    for cell, steps in _trainings(scenario, study):
+        servers = cell.num_servers if scenario.rule.serves else scenario.num_servers(cell.num_ranks)
+        if (
+            cell.num_nodes > 1
+            and cell.backend == scenario.rule.backend
+            and scenario.scaling_mode == "weak"
+            and cell.num_ranks % per_node == 0
+            and cell.num_nodes == math.ceil(cell.num_processes / per_node)
+            and servers == scenario.num_servers(cell.num_ranks)
+        ):
+            yield scenario, cell.num_ranks // per_node, float(steps["step_seconds"].median())
+
+
+def _trainings(scenario: Scenario, study: Study) -> Iterator[tuple[Cell, pd.DataFrame]]:
+    """What is predicted as a study trained it, over the scenario's backend or none: cells and their good launches."""
+    profile, good = scenario.profile, study.good
+    good = good[(good["control"] == "train") & (good["shard"] == NONE) & (good["split"] == 1)]
+    for name in ("workload", "preset", "framework"):
+        good = good[good[name] == getattr(profile, name)]
+    for _, launches in good[good["local_batch"] == scenario.batch].groupby("cell", sort=False):
+        cell = study.records[launches["number"].iloc[0]].case.cell
+        if cell.backend == "none" or _exchanges_by(scenario.rule, cell):
+            yield cell, launches
+
+
+def _exchanges_by(rule: ExchangeRule, cell: Cell) -> bool:
+    """Whether a measured cell exchanges by this rule; not with options that are not modelled."""
+    try:
+        return rule_of_cell(cell, spare_core=rule.overlap == "thread") == rule
+    except UsageError:
+        return False
+
+
+def on_node(scenario: Scenario, study: Study, *, source: str) -> Scenario:
+    """The scenario with what its backend's exchanges within a node were measured to take; as it is without any."""
+    rule, network = scenario.rule, scenario.network
+    if scenario.ranks_per_node == 1 or rule.serves:
+        return scenario
+    line = _line_within(scenario, study)
+    if line is None:
+        return scenario
+    value = f"{1e6 * line[0]:.3g} us and {1e9 * line[1]:.3g} ns per byte"
+    origin = Origin(
+        input=f"exchange within a node over {rule.backend}", value=value, kind="measured", source=source
+    )
+    alone = replace(scenario, network=replace(network, within_node=line, origins=(*network.origins, origin)))
+    alone = replace(alone, contention=NO_LIMITS)
+    trained = {cell.backend: own for cell, own in _trainings(alone, study) if _is_on_node(alone, cell)}
+    if rule.overlap == "none":
+        copying, longer = _copying(alone, study, trained), load_costs().in_training.factors
+        return replace(alone, copying=copying, in_training=longer, contention_source=source)
+    if rule.backend not in trained or "none" not in trained:
+        return replace(alone, contention=scenario.contention)
+    measured = _contention(alone, trained[rule.backend], trained["none"])
+    return replace(alone, contention=measured, contention_source=source)
+
+
+def _line_within(scenario: Scenario, study: Study) -> Limits | None:
+    """(seconds, seconds per byte) of an exchange within a node; None where none was measured."""
+    rule = scenario.rule
+    sizes = np.array(
+        [
+            (num_bytes, seconds)
+            for cell, num_bytes, seconds in bucket_times(study)
+            if _is_on_node(scenario, cell) and cell.backend == rule.backend
+        ]
+    )
+    if not len(sizes):
+        return None
+    seconds = np.maximum(sizes[:, 1] - rule.cycle_seconds / 2, sizes[:, 1] / 10)
+    constant = 1.0 + BITS_EXCHANGES * bool(rule.cycle_seconds)
+    rows = np.column_stack([np.full(len(sizes), constant), sizes[:, 0]]) / seconds[:, None]
+    (first, slope), _ = nnls(rows, np.ones(len(sizes)))
+    return float(first), float(slope)
+
+
+def _is_on_node(scenario: Scenario, cell: Cell) -> bool:
+    return (cell.num_nodes, cell.num_ranks, cell.split, cell.shard) == (1, scenario.ranks_per_node, 1, NONE)
+
+
+def _contention(alone: Scenario, training: pd.DataFrame, none: pd.DataFrame) -> Limits:
+    """Seconds per byte, by blocks the least and the most."""
+    here = predict_point(alone, 1).step_seconds.center
+    trial = predict_point(replace(alone, contention=(TRIAL, TRIAL)), 1).step_seconds.center
+    per_cost = (trial - here) / TRIAL
+    if per_cost <= 0:
+        return NO_LIMITS
+    steps, undisturbed = (own.set_index("block")["step_seconds"] for own in (training, none))
+    extra = (steps - undisturbed).dropna().to_list() or [steps.median() - undisturbed.median()]
+    longer = here - alone.profile.mean_step_seconds
+    costs = [max(0.0, seconds - longer) / per_cost for seconds in extra]
+    return min(costs), max(costs)
+
+
+def _copying(alone: Scenario, study: Study, trained: dict[str, pd.DataFrame]) -> float:
+    """Seconds per byte of gradients in which a training's ranks copy them into buckets, as fast as they copy alone."""
+    training = trained.get(alone.rule.backend)
+    on_node = [record for record in study.records if _is_on_node(alone, record.case.cell)]
+    rates = [min(record.copy_rates) for record in on_node if record.copy_rates]
+    if training is None or not rates:
+        return 0.0
+    copies = study.records[training["number"].iloc[0]].backend_settings.get("staging_copies", 0)
+    return 2 * float(copies) / float(np.median(rates))  # read and written

@@ -1,0 +1,202 @@
+"""The profile of a node as a study has measured it, by its control `profile`.
+
+How ranks differ for good is in the trainings over `none`, where no rank waits for another. A rank's difference in a
+launch is log(its time / the geometric mean over ranks). Of that, what two launches of the same ranks on the same nodes
+have in common lasts; the rest is the launch's. With d[b] the differences of a rank in its launches b on P ranks, the
+variance of what lasts is
+
+    sum over ranks and pairs of launches b, c of d[b] d[c]  /  (number of these pairs x (1 - 1/P))
+
+(1 - 1/P because the mean of a launch has a part of each rank.)
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dlscale.analysis.frames.load import Study
+from dlscale.analysis.frames.text import seconds_text
+from dlscale.analysis.predict.profile import Gradient, Profile
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.prediction import Origin
+from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS, StepProfile
+from dlscale.benchmarks.records.record import Record
+
+# What two profiles of one workload in one framework can differ in, and what a prediction must therefore say.
+CHOICES = ("preset", "local_batch", "precision", "compiled", "threads_per_rank", "data")
+MIN_RANKS = 4  # in a launch: the spread of fewer is not known to half of itself
+
+
+def profile_of(records: Iterable[Record], workload: str, framework: str, **wanted: Any) -> Profile:
+    """The profile that these records of one study have of a workload in a framework; over launches, medians.
+
+    `wanted` are values of CHOICES, for a study with several profiles; None leaves one open. Moments are those of
+    stamped steps, scaled so that the step is as long as the mean one without stamps: then a resampled step is as long
+    as a measured one. Raises UsageError if there is no profile, or several, or if its launches failed, are of different
+    code or machines, or have too few steps.
+    """
+    chosen = {name: value for name, value in wanted.items() if value is not None}
+    what = f"{workload} in {framework}"
+    if chosen:
+        what += f" ({', '.join(f'{name} {value}' for name, value in chosen.items())})"
+    study = Study(records)
+    found = study.launches[study.launches["control"] == "profile"]
+    for name, value in {"workload": workload, "framework": framework, **chosen}.items():
+        found = found[found[name] == value]
+    if not len(found):
+        raise UsageError(
+            f"no profile of {what}; measure one: dlscale run weak-scaling --workloads {workload} "
+            f"--frameworks {framework} --set controls=profile"
+        )
+    differing = {name: list(dict.fromkeys(found[name].astype(str))) for name in CHOICES}
+    several = [f"{name} {', '.join(values)}" for name, values in differing.items() if len(values) > 1]
+    if found["id"].nunique() > 1:
+        raise UsageError(
+            f"several profiles of {what}: {'; '.join(several) or 'of several cells'}; say which one"
+        )
+    good = [(study.records[number], study.records[number].profile) for number in found["number"]]
+    own = [
+        (record, profile)
+        for (record, profile), why in zip(good, found["why"], strict=True)
+        if not why and profile
+    ]
+    if not own:
+        why = found["why"].iloc[0] or "its steps were not finished"
+        raise UsageError(
+            f"profile of {what}: none of {len(good)} launches is good ({why}); run the study again"
+        )
+    alike = [record for record in study.records if record.good and record.case.cell == own[0][0].case.cell]
+    for name, values in {
+        "systems": {record.system for record in alike},
+        "kinds of evidence": {str(record.evidence) for record in alike},
+        "fingerprints": {record.fingerprint.digest for record in alike},
+    }.items():
+        if len(values) > 1:
+            raise UsageError(
+                f"profile of {what}: its launches are of {len(values)} {name} ({', '.join(sorted(values))}), which "
+                "make no one profile; give a study of one"
+            )
+    variation, source = rank_variation(study, own[0][0])
+    return replace(_combined(own, what), rank_variation=variation, rank_variation_source=source)
+
+
+def rank_variation(study: Study, profiled: Record) -> tuple[float | None, str]:
+    """(coefficient of variation over ranks, what it is from), or None and what there is none for.
+
+    `profiled` is a record of the profile, as which the study's trainings must compute.
+    """
+    frame = pd.DataFrame(_differences(study, profiled), columns=["cell", "ranks", "host", "rank", "size"])
+    each = frame.groupby(["cell", "ranks", "host", "rank"])["size"].agg(
+        total="sum", squares=lambda own: float((own**2).sum()), count="size"
+    )
+    num_ranks = each.index.get_level_values("ranks").to_numpy(float)
+    num_pairs = float((each["count"] * (each["count"] - 1) * (1 - 1 / num_ranks)).sum())
+    if not num_pairs:
+        return None, (
+            f"the study has no two launches of backend none on the same {MIN_RANKS} ranks or more with cores of "
+            "their own"
+        )
+    common = float((each["total"] ** 2 - each["squares"]).sum())
+    counts = frame[frame["rank"] == 0].groupby(["cell", "ranks"], sort=False).size()
+    launches = ", ".join(f"{count} on {ranks} ranks" for (_, ranks), count in counts.items())
+    return math.sqrt(math.expm1(max(0.0, common / num_pairs))), f"launches of none: {launches}"
+
+
+def _differences(study: Study, profiled: Record) -> Iterator[tuple[str, int, str, int, float]]:
+    """The cell, number of ranks, node, rank and difference of each rank that computes as the profile's does."""
+    good = study.good[(study.good["control"] == "train") & (study.good["backend"] == "none")]
+    good = good[(good["split"] == 1) & (good["num_ranks"] >= MIN_RANKS) & ~good["is_oversubscribed"]]
+    own = profiled.case.cell
+    for name in ("workload", "framework", *CHOICES):
+        if name != "local_batch":
+            good = good[good[name] == getattr(own, name)]
+    for number, cell in zip(good["number"], good["cell"], strict=True):
+        record = study.records[number]
+        ranks = sorted(record.ranks, key=lambda it: it.rank)
+        alike = ("system", "evidence", "fingerprint")
+        if len(ranks) < record.case.cell.num_ranks or any(
+            getattr(record, name) != getattr(profiled, name) for name in alike
+        ):
+            continue
+        seconds = record.counted.seconds / record.counted.num_steps[:, np.newaxis]
+        times = np.log(np.median(seconds / np.median(seconds, axis=1, keepdims=True), axis=0))
+        for rank, size in zip(ranks, (times - times.mean()).tolist(), strict=True):
+            yield cell, len(ranks), rank.node, rank.rank, size
+
+
+def _combined(good: Sequence[tuple[Record, StepProfile]], what: str) -> Profile:
+    record, first = good[0]
+    cell, profiles = record.case.cell, [profile for _, profile in good]
+    steps = tuple(seconds for profile in profiles for seconds in profile.plain_seconds)
+    if len(steps) < MIN_PROFILED_STEPS:
+        raise UsageError(
+            f"profile of {what}: {len(steps)} steps, of which {MIN_PROFILED_STEPS} are needed; run the study again"
+        )
+    ready = [{each.name: each.ready.median for each in profile.gradients} for profile in profiles]
+    if any(moments.keys() != ready[0].keys() for moments in ready):
+        raise UsageError(
+            f"profile of {what}: its launches have different gradients; run it again in a new folder"
+        )
+    backward, update, forward = (
+        float(np.median(moments))
+        for moments in zip(
+            *((it.backward[-1].median, it.update.median, it.forward[0].median) for it in profiles),
+            strict=True,
+        )
+    )
+    scale = float(np.mean(steps)) / (backward + update)
+    passed = [end.median for end in first.backward[:-1]]
+    gradients = [
+        Gradient(
+            name=each.name,
+            num_bytes=each.num_bytes,
+            ready_seconds=scale * float(np.median([moments[each.name] for moments in ready])),
+            objective=bisect_left(passed, each.ready.median),
+        )
+        for each in first.gradients
+    ]
+    fixed = [cost for profile in profiles if (cost := fixed_cost(profile, cell.local_batch)) is not None]
+    middle = float(np.median(fixed)) if fixed else 0.0
+    mean = float(np.mean(steps))
+    source = f"{record.study}, {cell.id}"
+    beside, of_batches = "none", "the profile has no second batch"
+    if fixed and first.second:
+        beside = f"{seconds_text(min(fixed))} to {seconds_text(max(fixed))}"
+        of_batches = f"steps of {cell.local_batch} and {first.second.local_batch} samples"
+    told = (
+        ("time of a step", seconds_text(mean), record.evidence, f"{len(steps)} steps of {source}"),
+        ("moments within a step", f"times {scale:.3f}", record.evidence, "stamped steps, longer than others"),
+        ("part of a step that does not depend on the batch", beside, record.evidence, of_batches),
+    )
+    return Profile(
+        workload=cell.workload,
+        preset=cell.preset,
+        framework=cell.framework,
+        local_batch=cell.local_batch,
+        forward_seconds=scale * forward,
+        backward_seconds=scale * backward,
+        update_seconds=scale * update,
+        gradients=tuple(sorted(gradients, key=lambda gradient: gradient.ready_seconds)),
+        step_seconds=steps,
+        fixed_seconds=min(middle, scale * backward),
+        fixed_factors=(min(fixed) / middle, max(fixed) / middle) if middle else (1.0, 1.0),
+        evidence=record.evidence,
+        source=source,
+        origins=tuple(Origin(input=a, value=b, kind=c, source=d) for a, b, c, d in told),
+    )
+
+
+def fixed_cost(profile: StepProfile, local_batch: int) -> float | None:
+    """Seconds of a step beside its samples and its update, by the straight line through two batches; None of one."""
+    if profile.second is None:
+        return None
+    here, there = (float(np.median(steps)) for steps in (profile.plain_seconds, profile.second.seconds))
+    ratio = profile.second.local_batch / local_batch
+    return max(0.0, (ratio * here - there) / (ratio - 1) - profile.update.median)

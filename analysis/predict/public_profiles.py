@@ -1,0 +1,382 @@
+"""Profiles of machines that are not here, from what is public: a rate of the workload itself, or of others there.
+
+Stored profiles (`profiles/<system>-<workload>.toml`) and a user's own files state one rate; the rest is derived. A step
+is split over the network's layers by their operations (`models.layers`), and a layer's gradients are ready at the end
+of its backward. The update of Adam moves 28 bytes per parameter through memory: weight, gradient and two moments are
+read, all but the gradient written; that of momentum 20.
+
+Derived profiles are of a workload that has no stored one on a system. The seconds per sample come from the first of
+
+    1. published rates of the workload on such nodes or GPUs
+    2. its operations, at the rates in operations per second that other workloads are published with there
+    3. its operations, at the shares of a stated peak that those of Cori's nodes are
+
+and lie between the lowest and the highest of them: the profile's `time_factors`. What a step takes whatever its batch
+(`costs`) is a part of a published rate, and comes on top of operations.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib import resources
+from typing import Literal, NamedTuple
+
+from pydantic import PositiveFloat, model_validator
+
+from dlscale.analysis.frames.text import seconds_text
+from dlscale.analysis.predict.costs import load_costs, step_cost
+from dlscale.analysis.predict.network import Limits
+from dlscale.analysis.predict.profile import Gradient, Profile, at_share
+from dlscale.base import definitions
+from dlscale.base.definitions import Frozen
+from dlscale.base.errors import UsageError
+from dlscale.base.quantities import Count, Fact, Seconds
+from dlscale.base.strings import Name, Text
+from dlscale.benchmarks.records.prediction import Origin
+from dlscale.benchmarks.systems.system import System, load_system
+from dlscale.models import load_workload
+from dlscale.models.layers import Layer, backward_shares, step_flops
+from dlscale.models.workload import Preset, Workload
+
+PACKAGE = "dlscale.analysis.predict"
+PUBLISHED_PRESET = "paper"
+FLOAT32_BYTES = 4
+BYTES_MOVED = {"adam": 7 * FLOAT32_BYTES, "momentum": 5 * FLOAT32_BYTES}  # per parameter
+
+
+class Variation(Fact):
+    """A coefficient of variation, between the lowest and the highest that sources give."""
+
+    low: PositiveFloat
+    high: PositiveFloat
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Variation:
+        if not self.low <= self.high < 1:
+            raise ValueError(f"low {self.low:g} and high {self.high:g} are not in ascending order below 1")
+        return self
+
+
+class StoredProfile(Frozen):
+    """A published rate of a workload on a system."""
+
+    system: Name
+    workload: Name
+    preset: Name
+    framework: Name
+    local_batch: Count
+    sample_time: Seconds  # forward and backward of one sample
+    variation: Variation  # of steps
+    sources: dict[Text, Text]
+
+    @model_validator(mode="after")
+    def _have_sources(self) -> StoredProfile:
+        for fact in (self.local_batch, self.sample_time, self.variation):
+            if fact.source not in self.sources:
+                raise ValueError(f"source {fact.source!r} is not in [sources]")
+        return self
+
+
+class Stated(Frozen):
+    """A published rate, between the lowest and the highest that is stated."""
+
+    systems: list[Text]
+    of: Literal["node", "device"]
+    low: PositiveFloat
+    high: PositiveFloat
+    kind: Literal["text", "table", "figure"]
+    source: Text
+
+
+class SampleRate(Stated):
+    """Samples per second of a workload's published preset."""
+
+    workload: Text
+
+
+class StatedVariation(Frozen):
+    """Coefficients of variation of steps."""
+
+    low: PositiveFloat
+    high: PositiveFloat
+    source: Text
+
+
+class Sustained(Frozen):
+    """The file `sustained.toml`."""
+
+    peaks: Text
+    variation: StatedVariation
+    gpu_variation: StatedVariation
+    rates: list[SampleRate]
+    flops: list[Stated]
+    least_batches: list[Stated] = []
+
+
+def load_sustained() -> Sustained:
+    """What is published."""
+    text = resources.files(PACKAGE).joinpath("sustained.toml").read_text(encoding="utf-8")
+    return Sustained.model_validate(tomllib.loads(text))
+
+
+def stored_names() -> list[str]:
+    """The stored profiles, as `<system>-<workload>`."""
+    files = resources.files(PACKAGE).joinpath("profiles").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def stored_profile(system: System, workload: str) -> Profile | None:
+    """The stored profile of a workload on a system; None if there is none. Raises UsageError."""
+    name = f"{system.name}-{workload}"
+    if name not in stored_names():
+        return None
+    return profile_of_file(str(resources.files(PACKAGE).joinpath("profiles", f"{name}.toml")), system)
+
+
+def profile_of_file(path: str, system: System, evidence: str = "published") -> Profile:
+    """The profile that a file states, on that system. Raises UsageError."""
+    stored = definitions.load(StoredProfile, path, folder="systems")
+    if stored.system != system.name:
+        raise UsageError(
+            f"{path} is of {stored.system}, and the system is {system.name}; name the same in both"
+        )
+    vary, time = stored.variation, stored.sample_time
+    profile = _split(
+        load_workload(stored.workload),
+        stored.preset,
+        stored.framework,
+        system,
+        local_batch=stored.local_batch.value,
+        sample_seconds=time.number,
+        evidence=evidence,
+        source=stored.sources[time.source],
+        variation=(vary.low, vary.high),
+        variation_source=vary.note or stored.sources[vary.source],
+    )
+    profile = _with_least_batch(profile, system, device=system.default_device)
+    return _with_fixed_cost(profile, system, device=system.default_device, is_part=True)
+
+
+def public_profile(
+    system: System,
+    workload: str,
+    preset: str = PUBLISHED_PRESET,
+    framework: str = "tensorflow",
+    *,
+    device: str | None = None,
+    ranks_per_node: int = 1,
+) -> Profile:
+    """What is public of a training on a system: the stored profile if it is of that, else a derived one.
+
+    The device is by default the one that the system's nodes have. Raises UsageError where nothing is known of such
+    nodes.
+    """
+    stored = stored_profile(system, workload)
+    if stored and (stored.preset, stored.framework) == (preset, framework):
+        return stored
+    facts, known = load_workload(workload), load_sustained()
+    device = device or system.default_device
+    sharing = 1 if device == "gpu" else ranks_per_node
+    variation = known.gpu_variation if device == "gpu" else known.variation
+    pace = _pace(known, system, facts, facts.preset(preset), device=device, sharing=sharing)
+    center = math.sqrt(pace.least * pace.most)
+    profile = _split(
+        facts,
+        preset,
+        framework,
+        system,
+        local_batch=facts.preset(preset).local_batch,
+        sample_seconds=center,
+        evidence="published" if pace.of_workload else "derived",
+        source=pace.source,
+        variation=(variation.low, variation.high),
+        variation_source=f"another machine: {variation.source}",
+        time_factors=(pace.least / center, pace.most / center),
+    )
+    profile = replace(profile, evidence="derived")
+    profile = _with_least_batch(profile, system, device=device, sharing=sharing)
+    return _with_fixed_cost(profile, system, device=device, is_part=pace.of_workload)
+
+
+def _split(
+    facts: Workload,
+    preset_name: str,
+    framework: str,
+    system: System,
+    *,
+    local_batch: int,
+    sample_seconds: float,
+    evidence: str,
+    source: str,
+    variation: Limits,
+    variation_source: str,
+    time_factors: Limits = (1.0, 1.0),
+) -> Profile:
+    """A profile of so many seconds per sample, split over the network's layers by their operations."""
+    preset, memory = facts.preset(preset_name), system.node.memory_bandwidth
+    if memory is None:
+        raise UsageError(
+            f"{system.name} states no node.memory_bandwidth, which the update's time is derived from"
+        )
+    layers, seconds = _layers(facts, preset), sample_seconds * local_batch
+    forward = seconds * sum(it.forward * it.forward_flops for it in layers) / step_flops(layers)
+    moved = BYTES_MOVED["adam" if facts.optimizer == "adam" else "momentum"]
+    update = moved * preset.num_parameters / memory.number
+    low, high = (100 * limit for limit in variation)
+    wrong = " (operations at the rates of large networks: a small one reaches less)" * (
+        preset.name != PUBLISHED_PRESET and evidence == "derived"
+    )
+    told = (
+        ("time of a sample", f"{_between(sample_seconds, time_factors)}{wrong}", evidence, source),
+        ("moments within a step", f"{len(layers)} layers", "derived", "the layers' operations"),
+        ("update", seconds_text(update), "derived", f"{moved} bytes of memory per parameter"),
+        ("variation of steps", f"{low:.2g} to {high:.2g} %", "published", variation_source),
+    )
+    return Profile(
+        workload=facts.name,
+        preset=preset.name,
+        framework=framework,
+        local_batch=local_batch,
+        forward_seconds=forward,
+        backward_seconds=seconds,
+        update_seconds=update,
+        gradients=tuple(
+            Gradient(
+                name=f"{layer.name}.{part}",
+                num_bytes=FLOAT32_BYTES * count,
+                ready_seconds=forward + share * (seconds - forward),
+                objective=layer.objective,
+            )
+            for layer, share in backward_shares(layers)
+            for part, count in (("bias", layer.bias), ("weight", layer.kernel))
+            if count
+        ),
+        step_seconds=(seconds + update,),
+        evidence=evidence,
+        source=source,
+        origins=tuple(Origin(input=a, value=b, kind=c, source=d) for a, b, c, d in told),
+        variation=variation,
+        time_factors=time_factors,
+    )
+
+
+def _between(seconds: float, factors: Limits) -> str:
+    """`3.76 ms (2.25 ms to 6.3 ms)`."""
+    text = seconds_text(seconds)
+    low, high = (seconds_text(factor * seconds) for factor in factors)
+    return text if low == high else f"{text} ({low} to {high})"
+
+
+def _layers(workload: Workload, preset: Preset) -> Sequence[Layer]:
+    if workload.layers is None:
+        raise UsageError(
+            f"nothing states the layers of {workload.name}, over which a published rate is split; measure a profile "
+            "and give it to dlscale predict --from"
+        )
+    return workload.layers(preset)
+
+
+def _with_least_batch(profile: Profile, system: System, *, device: str, sharing: int = 1) -> Profile:
+    """The profile with how many samples a step computes at least as long as, where that is published."""
+    owner = "device" if device == "gpu" else "node"
+    for it in load_sustained().least_batches:
+        if system.name in it.systems and it.of == owner:
+            low, high = it.low / sharing, it.high / sharing
+            value = f"as of {low:g} to {high:g} samples"
+            origin = Origin(input="least time of a step", value=value, kind="published", source=it.source)
+            return replace(profile, least_batch=(low, high), origins=(*profile.origins, origin))
+    return profile
+
+
+def _with_fixed_cost(profile: Profile, system: System, *, device: str, is_part: bool) -> Profile:
+    """The profile with what a step takes whatever its batch, which is a part of its time or comes on top.
+
+    Raises UsageError for a step on a GPU that would be mostly that: nobody measured it there.
+    """
+    limits = step_cost(system, profile.workload, profile.framework, device=device)
+    if limits is None:
+        return profile
+    low, high = limits
+    longest = profile.backward_seconds * profile.time_factors[1]
+    if device == "gpu" and not is_part and longest < high:
+        raise UsageError(
+            f"a step of {profile.workload} {profile.preset} is too small to be derived: on {system.name} its "
+            f"operations take {seconds_text(longest)} at most, and what it costs beside them, up to "
+            f"{seconds_text(high)} on a host's processor, was not measured on GPUs; measure it there"
+        )
+    fixed = math.sqrt(low * high) or high / 2
+    if not is_part:
+        profile = at_share(profile, 1 + fixed / profile.backward_seconds)
+    fixed = min(fixed, profile.backward_seconds)
+    factors = (low / fixed, high / fixed)
+    source = f"{load_costs().source.partition(' (')[0]}, by the processors' frequencies"
+    origin = Origin(
+        input="part of a step that does not depend on the batch",
+        value=_between(fixed, factors),
+        kind="measured elsewhere",
+        source=source,
+    )
+    return replace(profile, fixed_seconds=fixed, fixed_factors=factors, origins=(*profile.origins, origin))
+
+
+class Pace(NamedTuple):
+    """Seconds per sample of one rank, at least and at most, and how they are known."""
+
+    least: float
+    most: float
+    source: str
+    of_workload: bool = False  # published of the workload itself
+
+
+def _pace(
+    known: Sustained, system: System, facts: Workload, preset: Preset, *, device: str, sharing: int
+) -> Pace:
+    owner = "device" if device == "gpu" else "node"
+    of_system = [rate for rate in known.rates if system.name in rate.systems and rate.of == owner]
+    own = [rate for rate in of_system if rate.workload == facts.name and preset.name == PUBLISHED_PRESET]
+    if own:
+        least, most = sharing / max(rate.high for rate in own), sharing / min(rate.low for rate in own)
+        return Pace(least, most, _sources(own), of_workload=True)
+    work = sharing * step_flops(_layers(facts, preset))
+    stated = [
+        *_operations(of_system),
+        *(it for it in known.flops if system.name in it.systems and it.of == owner),
+    ]
+    if stated:
+        low, high = min(it.low for it in stated), max(it.high for it in stated)
+        text = f"{low:.3g} to {high:.3g} operations per second of other networks on such a {owner}"
+        return Pace(work / high, work / low, f"{text}: {_sources(stated)}")
+    peaks = system.devices.peak if device == "gpu" and system.devices else system.node.peak
+    dtype = next((name for name in ("fp32", "fp64") if name in peaks), None)
+    if dtype is None:
+        raise UsageError(
+            f"no rate of {facts.name} is published for {system.name}, and its file states no fp32 peak to derive one "
+            "from; add it with its source, or measure a profile and give it to dlscale predict --from"
+        )
+    reference = load_system(known.peaks)
+    like = [
+        *_operations([it for it in known.rates if reference.name in it.systems]),
+        *(it for it in known.flops if reference.name in it.systems),
+    ]
+    there, peak = reference.node.peak["fp32"].number, peaks[dtype]
+    low, high = min(it.low for it in like) / there, max(it.high for it in like) / there
+    text = (
+        f"{100 * low:.2g} to {100 * high:.2g} % of the {dtype} peak of {peak.value} "
+        f"({system.sources[peak.source]}), as on {reference.name}"
+    )
+    return Pace(work / (high * peak.number), work / (low * peak.number), f"{text}: {_sources(like)}")
+
+
+def _operations(rates: Sequence[SampleRate]) -> Iterator[Stated]:
+    """The rates in operations per second."""
+    for rate in rates:
+        facts = load_workload(rate.workload)
+        flops = step_flops(_layers(facts, facts.preset(PUBLISHED_PRESET)))
+        yield rate.model_copy(update={"low": flops * rate.low, "high": flops * rate.high})
+
+
+def _sources(stated: Sequence[Stated]) -> str:
+    return "; ".join(dict.fromkeys(it.source for it in stated))
