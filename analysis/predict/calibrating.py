@@ -33,7 +33,7 @@ from scipy.optimize import nnls
 from dlscale.analysis.frames.load import Study
 from dlscale.analysis.predict.backends import ExchangeRule, rule_of
 from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
-from dlscale.analysis.predict.costs import load_costs
+from dlscale.analysis.predict.costs import Floats, load_costs
 from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.network import Limits
 from dlscale.analysis.predict.prediction import predict_point
@@ -212,16 +212,13 @@ def bucket_times(study: Study) -> Iterator[tuple[Cell, int, float]]:
             yield records[0].case.cell, size, float(np.median(each))
 
 
-def _bucket_seconds(record: Record) -> np.ndarray | None:
+def _bucket_seconds(record: Record) -> Floats | None:
     """[W][P][buckets] seconds per step of each bucket; None unless all ranks have valid times of all of them."""
-    windows = [window for window in record.windows if window.phase == "steady"]
-    shape = [len(record.bucket_bytes)] * record.case.cell.num_ranks
-    if any([len(row) for row in window.bucket_seconds or []] != shape for window in windows):
+    windows, num_buckets = record.counted, len(record.bucket_bytes)
+    each = windows.bucket_seconds
+    if each is None or each.shape[2] != num_buckets or not (each.size and (each > 0).all()):
         return None
-    each = np.array([window.bucket_seconds for window in windows], np.float64)
-    if not (len(each) and np.all((each > 0) & np.isfinite(each))):
-        return None
-    return np.asarray(each / np.array([window.num_steps for window in windows])[:, None, None])
+    return np.asarray(each / windows.num_steps[:, None, None])
 
 
 def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[CalibrationPoint]:
