@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 
 from dlscale.analysis.frames.cells import FIELDS
 from dlscale.analysis.frames.load import Study
-from dlscale.analysis.frames.text import CONTROL_NAMES, number, with_limits
+from dlscale.analysis.frames.text import CONTROL_NAMES, number, plural, with_limits
 
 CELL_FIELDS = ("cell", "system", *FIELDS, "evidence", "fingerprint", "curve")  # of every row with a cell
 ENDS = ("_low", "_high", "_n")  # of an interval, beside its name
@@ -62,7 +62,7 @@ PLACE = {
         about="what is constant along a curve", label="constants", is_common=True, is_detail=True
     ),
     "name": Column(
-        about="backend with its options, control and kind of evidence where unusual", label="backend"
+        about="backend with its options; servers, control and kind of evidence if unusual", label="backend"
     ),
     "num_ranks": Column(about="ranks that train", label="ranks", write=COUNT),
 }
@@ -107,7 +107,10 @@ class Finding:
         frame = study.with_cells(frame).copy()  # in one piece, or pandas warns of many columns
         kinds = frame["evidence"].where(~frame["evidence"].isin(["measured", ""]), "")
         controls = frame["control"].map(CONTROL_NAMES)
-        parts = zip(frame["curve"], controls, kinds, strict=True)
+        points = frame.groupby(["family", "curve", "control", "num_ranks"], dropna=False)["num_servers"]
+        counts = frame["num_servers"].where(points.transform("nunique") > 1, 0)
+        servers = [plural(count, "server") if count else "" for count in counts]
+        parts = zip(frame["curve"], servers, controls, kinds, strict=True)
         return frame.assign(name=[", ".join(filter(None, own)) for own in parts])
 
     def exported(self, frame: pd.DataFrame) -> pd.DataFrame:

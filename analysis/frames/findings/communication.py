@@ -35,8 +35,7 @@ IN_LINE = "in line"  # as the exchange of attempts
 MOST_NAMED = 8  # curves in words
 INTERVALS = (
     *("measured_seconds", "computation_seconds", "exposed_communication", "exchange_seconds", "hidden"),
-    *("measured_over_sum", "hidden_of_prediction"),
-    *("bucket_seconds", "algbw_gb_per_second", "busbw_gb_per_second"),
+    *("measured_over_sum", "hidden_of_prediction", "algbw_gb_per_second", "busbw_gb_per_second"),
 )
 NUMBERS = (
     *(name + end for name in INTERVALS for end in ("", "_low", "_high", "_n")),
@@ -85,13 +84,13 @@ def _buckets(study: Study) -> pd.DataFrame:
             return
         times = each / record.counted.num_steps[:, None, None]
         common = {"cut": str(sizes), "step_bytes": sum(sizes)}
-        common["exchange_seconds"] = np.median(times.sum(axis=2).max(axis=1))
+        common["step_seconds"] = np.median(times.sum(axis=2).max(axis=1))
         for size, count in sorted(Counter(sizes).items()):
             own = times[:, :, np.array(sizes) == size].mean(axis=2).max(axis=1)
             yield {**common, "bucket_bytes": size, "num_buckets": count, "bucket_seconds": np.median(own)}
 
     numbers = dict.fromkeys(
-        ("step_bytes", "exchange_seconds", "bucket_bytes", "num_buckets", "bucket_seconds"), float
+        ("step_bytes", "step_seconds", "bucket_bytes", "num_buckets", "bucket_seconds"), float
     )
     found = study.rows(make, {"cut": str, **numbers}, controls=("exchange",))
     # Launches whose training cut other buckets than most are left out.
@@ -108,7 +107,7 @@ def _sizes(alone: pd.DataFrame, num_ranks: int) -> Iterator[dict[str, Any]]:
         yield {
             "bucket_bytes": size,
             "num_buckets": own["num_buckets"].iloc[0],
-            **seconds.columns("bucket_seconds"),
+            **seconds.columns("exchange_seconds"),
             **seconds.rate(size * GIGA).columns("algbw_gb_per_second"),
             **seconds.rate(size * GIGA * bus_factor).columns("busbw_gb_per_second"),
         }
@@ -129,7 +128,7 @@ def _step(study: Study, key: str, crowd: str | None, alone: pd.DataFrame, mode: 
     }
     if alone.empty:
         return row
-    launches = alone.drop_duplicates("block").set_index("block")["exchange_seconds"]
+    launches = alone.drop_duplicates("block").set_index("block")["step_seconds"]
     seconds, num_bytes = median_interval(launches), alone["step_bytes"].iloc[0]
     rate = seconds.rate(num_bytes * GIGA)
     bus_factor = BY_NAME["allreduce"].bus_factor(study.cells.at[key, "num_ranks"])
@@ -211,8 +210,7 @@ def draw(rows: pd.DataFrame, axes: Axes) -> None:
     axes.legend()
 
 
-MILLISECONDS: dict[str, Any] = {"unit": "ms", "factor": 1e3}
-SHARE: dict[str, Any] = {"unit": "%", "factor": 100.0, "write": digits(1)}
+SHARE: dict[str, Any] = {"unit": "%", "factor": 100.0, "write": digits(0)}
 FINDING = Finding(
     name="communication",
     title="Communication",
@@ -220,32 +218,33 @@ FINDING = Finding(
     columns={
         **PLACE,
         "exchange": Column("how the backend exchanges: in line, overlapped, or mixed", label="exchange"),
-        "measured_seconds": Column("a step, median launch", label="step", **MILLISECONDS),
-        "computation_seconds": Column("a step of none on as many ranks", label="compute", **MILLISECONDS),
+        "measured_seconds": Column("a step, median launch"),
+        "computation_seconds": Column("a step of none on as many ranks"),
         "exposed_communication": Column(
             "by how much a step is longer than over none", label="added", **SHARE
         ),
-        "verdict": Column(
-            "of the declared comparison with another backend, which it may be the reference of",
-            label="verdict",
-        ),
-        "exchange_seconds": Column("a step's exchange without computation", label="alone", **MILLISECONDS),
-        "predicted_low_seconds": Column("the step with all of the exchange overlapped that can be"),
-        "predicted_high_seconds": Column("computation plus exchange", label="sum", **MILLISECONDS),
-        "measured_over_sum": Column("step over computation plus exchange", label="step/sum", write=digits(2)),
+        "verdict": Column("of the declared comparison with another backend, or that it is a reference"),
         "hidden": Column(
             "overlapped share of the exchange, stragglers excluded", label="overlapped", **SHARE
+        ),
+        "predicted_low_seconds": Column("the step with all of the exchange overlapped that can be"),
+        "predicted_high_seconds": Column("computation plus exchange"),
+        "measured_over_sum": Column(
+            "step over computation plus exchange", label="step/sum", unit="%", factor=100, write=digits(0)
         ),
         "hidden_of_prediction": Column(
             "0: the step takes the sum; 1: the longer of computation and exchange"
         ),
         "step_bytes": Column("bytes that a step exchanges"),
-        "bucket_bytes": Column(
-            "size of a bucket; none: the step as a whole", label="bucket", write=size_text
+        "bucket_bytes": Column("size of a bucket; none: a row on the step", label="bucket", write=size_text),
+        "num_buckets": Column("buckets of that size in a step", label="of them", write=COUNT),
+        "exchange_seconds": Column(
+            "the slowest rank's time of one bucket, or of a step's, without computation",
+            label="alone",
+            unit="ms",
+            factor=1e3,
         ),
-        "num_buckets": Column("buckets of that size in a step", label="per step", write=COUNT),
-        "bucket_seconds": Column("the slowest rank's time of one bucket", label="time", **MILLISECONDS),
-        "algbw_gb_per_second": Column("bytes over seconds"),
+        "algbw_gb_per_second": Column("bytes over seconds of the exchange without computation"),
         "busbw_gb_per_second": Column("algbw x 2 (P - 1) / P on P ranks", label="busbw", unit="GB/s"),
         "notes": Column("what is missing", label="notes"),
     },

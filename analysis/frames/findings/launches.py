@@ -56,12 +56,11 @@ def sentence(frame: pd.DataFrame) -> str:
 
 def draw(rows: pd.DataFrame, axes: Axes) -> None:
     """The share of windows whose steps took at most a time, a curve per backend."""
-    for curve, own, look in theme.curves(rows):
+    for _, own, look in theme.curves(rows):
         for row, line in zip(own.to_dict("records"), cycle(("-", "--", ":"))):
-            servers = f", {plural(row['num_servers'], 'server')}" if len(own) > 1 else ""
             ordered = row["ordered"]
             shares = 100 * np.arange(len(ordered) + 1) / len(ordered)
-            style = {"color": look["color"], "linestyle": line, "label": curve + servers}
+            style = {"color": look["color"], "linestyle": line, "label": row["name"]}
             axes.step([ordered[0], *ordered], shares, where="post", **style)
     ends = [own[place] for own in rows["ordered"] for place in (0, -1)]
     if max(ends) > WIDE * min(ends):

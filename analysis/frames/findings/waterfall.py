@@ -72,42 +72,33 @@ def staircase(cell: Mapping[str, Any], known: Set[str], *, is_together: bool) ->
     A study that does not read data has no input stall; ranks that do not step together do not wait for each other. The
     terms of all parts add up to measured - ideal.
     """
-
-    def landing(level: str) -> Terms | None:
-        return {level: 1} if level in known else None
-
     reads, is_resident = cell["data"] != "synthetic", {"ideal_resident", "resident"} <= known
-    offset = {"ideal": 1, "ideal_resident": -1}  # what 1 rank waits for its input
     is_smaller = cell["scaling_mode"] == "strong" and cell["local_batch"] < cell["global_batch"]
-    alone = [(BATCH, "alone")] * is_smaller + [(THIN, "thin")] * (cell["split"] > 1)
-    ends: list[tuple[str, Terms | None]] = []  # where the stair of that name ends, if that level is known
-    for name, level in alone:
-        is_apart = reads and is_resident and {level, f"{level}_resident"} <= known
-        ends.append((name, {**offset, f"{level}_resident": 1} if is_apart else landing(level)))
-    if reads:
-        # With a control of what 1 rank computes but not of its input, the input stall may be in either of two stairs.
-        is_apart = is_resident and all(
-            level not in known or f"{level}_resident" in known for _, level in alone
-        )
-        ends += [(SHARING, {**offset, "resident": 1} if is_apart else None), (INPUT, landing("mean"))]
-    else:
-        ends.append((SHARING, landing("mean")))
-    ends.append((STRAGGLERS, landing("latest") if is_together else None))
-    last = [(name, level) for name, level in ((GATHERING, "gathered"), (HALOS, "haloed")) if level in known][
-        -1:
-    ]
-    ends += [
-        (WAITING, {last[0][1] if last else "measured": 1}),
-        *((name, {"measured": 1}) for name, _ in last),
-    ]
+    # The levels where stairs end.
+    ends = {BATCH: "alone"} if is_smaller else {}
+    ends |= {THIN: "thin"} if cell["split"] > 1 else {}
+    # With a control of what 1 rank computes but not of its input, the input stall may be in either of two stairs.
+    is_apart = is_resident and all(
+        level not in known or f"{level}_resident" in known for level in ends.values()
+    )
+    ends |= {SHARING: "" if is_apart else "unknown", INPUT: "mean"} if reads else {SHARING: "mean"}
+    ends[STRAGGLERS] = "latest" if is_together else "unknown"
+    last = {HALOS: "haloed"} if "haloed" in known else {GATHERING: "gathered"} if "gathered" in known else {}
+    ends |= {WAITING: next(iter(last.values()), "measured"), **dict.fromkeys(last, "measured")}
     stairs: dict[str, Terms] = {}
     names: list[str] = []
     below: Terms = {"ideal": 1}
-    for name, end in ends:
+    for name, level in ends.items():
         names.append(name)
-        if end is not None:
-            stairs[" + ".join(names)] = minus(end, below)
-            names, below = [], end
+        resident = f"{level}_resident" if level else "resident"
+        if reads and is_resident and resident in known and (level in known or not level):
+            end = {"ideal": 1, "ideal_resident": -1, resident: 1}  # and what 1 rank waits for its input
+        elif level in known:
+            end = {level: 1}
+        else:
+            continue
+        stairs[" + ".join(names)] = minus(end, below)
+        names, below = [], end
     return stairs
 
 
@@ -182,17 +173,14 @@ def _parts(levels: Levels, stairs: Mapping[str, Terms]) -> Iterator[dict[str, An
 
 def _launches_needed(leads: Iterable[Interval]) -> float:
     """About how many launches show that all leads are above 0, if leads and noise stay; NaN if more than 99."""
-    most = 0
+    counts, needed = range(MIN_BLOCKS, MOST_LAUNCHES + 1), []
     for lead in leads:
         if np.isnan(lead.low) or lead.center <= 0:
             return np.nan
         spread = (lead.center - lead.low) / half_width(lead.n, level=LEAD_LEVEL)
-        counts = range(MIN_BLOCKS, MOST_LAUNCHES + 1)
-        needed = next((n for n in counts if spread * half_width(n, level=LEAD_LEVEL) < lead.center), None)
-        if needed is None:
-            return np.nan
-        most = max(most, needed)
-    return most
+        enough = (n for n in counts if spread * half_width(n, level=LEAD_LEVEL) < lead.center)
+        needed.append(next(enough, np.nan))
+    return float(np.max(needed))
 
 
 # In words and drawn
@@ -233,52 +221,37 @@ def sentence(frame: pd.DataFrame) -> str:
     several, ranks = first["training"].nunique() > 1, sorted(set(first["num_ranks"]))
     lines = [f"Largest loss on {listed(map(str, ranks))} ranks, of the ideal speed:"]
     for row in first.to_dict("records"):
-        what = f"{row['training']}, {_label(row)}" if several else _label(row)
+        what = f"{row['training']}, {row['name']}" if several else row["name"]
         lines.append(f"  {what}: {texts[row['cell']]}")
     return "\n".join(lines)
-
-
-def _label(row: Mapping[str, Any]) -> str:
-    """`ring`, `grpc_ps, 2 servers`."""
-    return (
-        f"{row['name']}, {plural(row['num_servers'], 'server')}" if row["num_servers"] else str(row["name"])
-    )
 
 
 def draw(rows: pd.DataFrame, axes: Axes) -> None:
     """A strip per curve, what is kept of the ideal speed at the left, then what is lost; gains hang below it."""
     seen: dict[str, Any] = {}
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7, "zorder": 4}
     start = max(100.0, *axes.get_xlim())
     for place, (_, parts) in enumerate(rows.groupby("cell", sort=False)):
         left = 100 * (1 - parts["loss"].clip(upper=0).sum())
         start = max(start, left)
-        servers = (
-            f", {plural(parts['num_servers'].iloc[0], 'server')}" if parts["num_servers"].iloc[0] else ""
-        )
-        axes.text(0, place - 0.3, parts["name"].iloc[0] + servers, va="bottom", fontsize=7)
+        axes.text(0, place - 0.3, parts["name"].iloc[0], va="bottom", fontsize=7)
         for part in parts.to_dict("records"):
-            first, loss = part["part"].split(" + ")[0], 100 * part["loss"]
+            name, loss = part["part"], 100 * part["loss"]
             is_largest = part["verdict"] in ("largest", "not separable")
-            look: dict[str, Any] = {
-                "facecolor": COLORS[first],
-                "edgecolor": "black" if is_largest else "white",
-            }
-            look |= {"hatch": "///"} if first != part["part"] else {}
+            look: dict[str, Any] = {"facecolor": COLORS[name.split(" + ")[0]]}
+            look["edgecolor"] = "black" if is_largest else "white"
+            look |= {"hatch": "xxx"} if loss < 0 else {"hatch": "///"} if " + " in name else {}
             if loss < 0:
-                bar = axes.barh(place + 0.36, loss, 0.12, left=left, **look | {"hatch": "xxx"})
-                seen.setdefault(f"{part['part']}: gain", bar)
+                bar = axes.barh(place + 0.36, loss, 0.12, left=left, **look)
             else:
                 bar = axes.barh(place, -loss, 0.56, left=left, zorder=2 + is_largest, linewidth=0.8, **look)
-                seen.setdefault(part["part"], bar)
                 left -= loss
-            tip = f"{part['part']}: {interval(part, 'loss', factor=100, write=digits(1), unit=' %')}"
-            bar[0].set_gid(f"tip:{tip}")
+            seen.setdefault(f"{name}: gain" if loss < 0 else name, bar)
+            bar[0].set_gid(f"tip:{name}: {interval(part, 'loss', factor=100, write=digits(1), unit=' %')}")
             if loss >= LABELLED:
-                axes.text(
-                    left + loss / 2, place, f"{loss:.0f}", ha="center", va="center", fontsize=7, zorder=4
-                )
+                axes.text(left + loss / 2, place, f"{loss:.0f}", **middle)
         axes.barh(place, -left, 0.56, left=left, color=theme.KEPT, alpha=0.25)
-        axes.text(left / 2, place, f"{left:.0f} % left", ha="center", va="center", fontsize=7)
+        axes.text(left / 2, place, f"{left:.0f} % left", **middle)
     axes.set(ylim=(max(rows["cell"].nunique() - 0.5, axes.get_ylim()[0]), -1.1), xlim=(0, start), yticks=[])
     axes.set_xlabel(f"of the ideal speed [%], on {plural(rows['num_ranks'].iloc[0], 'rank')}")
     axes.legend(seen.values(), seen, loc="upper left", ncols=5, handlelength=1.2, columnspacing=1)
@@ -288,12 +261,10 @@ SHARE: dict[str, Any] = {"unit": "%", "factor": 100.0, "write": digits(1)}
 COLUMNS = {
     **PLACE,
     "part": Column("part of the loss, or several that no control separates", label="part"),
-    "loss": Column(
-        "share of the ideal speed that is lost; the parts add up to what is lost", label="lost", **SHARE
-    ),
+    "loss": Column("share of the ideal speed that is lost; parts add up", label="lost", **SHARE),
     "seconds": Column("the loss per step", label="per step", unit="ms", factor=1e3),
     "verdict": Column(
-        "largest, not separable (from it), smaller, or gain; empty: no loss is significant", label="verdict"
+        "largest, not separable, smaller or gain; empty: no loss is significant", label="verdict"
     ),
     "efficiency": Column("ideal over measured step: what is left of the ideal speed"),
     "ideal_seconds": Column("per step: 1 rank without communication, at the same work per rank"),
@@ -310,9 +281,8 @@ FINDING = Finding(
     name="waterfall",
     title="Where the speed goes",
     compute=waterfalls,
-    columns={
-        name: replace(column, is_detail=True) for name, column in COLUMNS.items()
-    },  # the screen has the sentence
+    # One screen has the sentence alone.
+    columns={name: replace(column, is_detail=True) for name, column in COLUMNS.items()},
     sentence=sentence,
     drawings=(
         Drawing(

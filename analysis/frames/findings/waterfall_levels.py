@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from dlscale.analysis.frames.findings.scaling import links
 from dlscale.analysis.frames.load import Study
@@ -143,103 +144,105 @@ def minus(over: Terms, under: Terms) -> Terms:
 def levels_of(study: Study) -> dict[str, Levels | str]:
     """For each training over a backend on several ranks its levels, or why there are none."""
     cells = study.trained[study.trained["num_launches"] > 0]
-    trained = cells["control"] == "train"
-    one_rank = cells[
-        (cells["num_ranks"] == 1) & ~cells["is_exchanging"] & cells["control"].isin(["alone", "train"])
-    ]
-    alone = dict(zip(one_rank[ALIKE].itertuples(index=False, name=None), one_rank.index, strict=True))
+    is_first = (cells["num_ranks"] == 1) & ~cells["is_exchanging"] & cells["control"].isin(["alone", "train"])
+    first = cells[is_first]
+    alone = dict(zip(first[ALIKE].itertuples(index=False, name=None), first.index, strict=True))
     bases: dict[tuple[Any, ...], str] = {}  # on 1 rank, whatever base the study's efficiencies have
-    for key, cell in one_rank[one_rank["control"] == "train"].iterrows():
+    for key, cell in first[first["control"] == "train"].iterrows():
         bases.setdefault((cell["base_family"], cell["evidence"]), key)
         bases.setdefault((cell["base_family"],), key)
-    by_key, timed = cells.to_dict("index"), _timed(study)
+    seconds = {
+        name: dict(zip(frame, frame.to_numpy().T, strict=True)) for name, frame in _wide_frames(study).items()
+    }
     found: dict[str, Levels | str] = {}
-    for key in cells.index[trained & cells["is_exchanging"] & (cells["num_ranks"] > 1)]:
-        family, evidence = by_key[key]["base_family"], by_key[key]["evidence"]
-        ideal = bases.get((family, evidence)) or bases.get((family,), "")
-        found[key] = _levels(study, key, ideal, by_key, alone=alone, timed=timed)
+    by_key = cells.to_dict("index")
+    for key, cell in by_key.items():
+        if cell["control"] == "train" and cell["is_exchanging"] and cell["num_ranks"] > 1:
+            family = cell["base_family"]
+            ideal = bases.get((family, cell["evidence"])) or bases.get((family,), "")
+            found[key] = _levels(study.wide("step_seconds"), key, ideal, by_key, alone=alone, seconds=seconds)
     return found
 
 
-def _timed(study: Study) -> dict[str, pd.DataFrame]:
-    """Seconds per step of the rank that spends least in gathers and in exchanges of rows, blocks x cells.
+def _wide_frames(study: Study) -> dict[str, pd.DataFrame]:
+    """Seconds per step, blocks x cells: a launch's, its mean rank's and its latest ranks' steps, gathers and halos.
 
-    Who comes to an exchange last waits least: what others spend beyond that is waiting.
+    Of gathers and of exchanges of rows they are those of the rank that spends least in them: who comes last waits
+    least, and what others spend beyond that is waiting.
     """
 
     def make(record: Record) -> Iterator[dict[str, float]]:
         each = {"gathered": record.gather_seconds, "haloed": record.halo_seconds}
         yield {name: min(own) for name, own in each.items() if len(own) == record.case.cell.num_ranks}
 
+    frames = {name: study.wide(f"{name}step_seconds") for name in ("", "mean_", "latest_")}
     launches = study.rows(make, {"gathered": float, "haloed": float})
-    return {
-        name: launches.pivot(index="block", columns="cell", values=name) for name in ("gathered", "haloed")
-    }
+    for name in ("gathered", "haloed"):
+        timed = launches.pivot(index="block", columns="cell", values=name)
+        frames[name] = timed.reindex(index=frames[""].index, columns=frames[""].columns)
+    return frames
 
 
 def _levels(
-    study: Study,
+    world: pd.DataFrame,
     key: str,
     ideal: str,
     cells: Mapping[str, Mapping[str, Any]],
     *,
     alone: Mapping[tuple[Any, ...], str],
-    timed: Mapping[str, pd.DataFrame],
+    seconds: Mapping[str, Mapping[str, Floats]],
 ) -> Levels | str:
-    world, mean, latest = (study.wide(f"{name}step_seconds") for name in ("", "mean_", "latest_"))
-    cell, own, ranks = cells[key], world[key].dropna(), f"none on {cells[key]['num_ranks']} ranks"
-    crowd = cells.get(cell["crowd"])
-    if crowd is None and cell["split"] == 1:  # older records of split samples have no such control
+    steps, mean, latest = (seconds[name] for name in ("", "mean_", "latest_"))
+    cell, own, ranks = cells[key], steps[key], f"none on {cells[key]['num_ranks']} ranks"
+    crowd = cells.get(cell["crowd"], {})
+    if not crowd and cell["split"] == 1:  # older records of split samples have no such control
         return f"{ranks} was not measured"
     if not ideal:
         return "none on 1 rank was not measured"
-    needed, base = {"measured": own}, cells[ideal]
-    optional: dict[str, pd.Series] = {}
-    notes: list[str] = []
-    if crowd:
-        many = cell["crowd"]
-        needed["mean"] = mean.loc[own.index, many].dropna()
-        if latest[many].count() == world[many].count():
-            needed["latest"] = latest[many]
-        if needed["mean"].empty:
-            return f"no block in common with {ranks}"
+    base, needed, optional, notes = cells[ideal], {"measured": own}, dict[str, Floats](), list[str]()
     if base["evidence"] != cell["evidence"]:
         notes.append(f"none on 1 rank is {base['evidence']}, not {cell['evidence']}")
-    optional |= {name: own - timed[name][key] for name in timed if timed[name][key].count() == len(own)}
-    if crowd and crowd["synthetic"] in cells:
-        optional["resident"] = mean[crowd["synthetic"]]
+    num_own = len(known(own))
+    if crowd:
+        many = cell["crowd"]
+        needed["mean"] = mean[many]
+        if len(known(latest[many])) == len(known(steps[many])):
+            needed["latest"] = latest[many]
+        if not len(known(own + mean[many])):
+            return f"no block in common with {ranks}"
+        if crowd["synthetic"] in cells:
+            optional["resident"] = mean[crowd["synthetic"]]
+    timed = {name: own - seconds[name][key] for name in ("gathered", "haloed")}
+    optional |= {name: values for name, values in timed.items() if len(known(values)) == num_own}
     if cell["scaling_mode"] == "strong" or cell["split"] > 1:
-        optional |= {name: world[one] for name, one in _one_rank(alone, cell, base)}
+        optional |= {name: steps[one] for name, one in _one_rank(alone, cell, base)}
     scale = cell["rank_work"] / base["rank_work"]
-    first = {"ideal": scale * world[ideal]}
-    resident = {"ideal_resident": scale * world[base["synthetic"]]} if base["synthetic"] in cells else {}
+    first = {"ideal": scale * steps[ideal]}
+    resident = {"ideal_resident": scale * steps[base["synthetic"]]} if base["synthetic"] in cells else {}
     far: dict[str, Floats] = {}
-    between: list[Floats] = []
     path: list[str] = []
-    if world.loc[needed.get("mean", own).index, ideal].notna().any():
+    if len(known(sum(needed.values()) + first["ideal"])):
         needed, optional = needed | first, optional | resident
     else:
         path = links(world, cells, key, ideal) or []
-        logs = np.log(_common(first | ({"link": world[path[-1]]} if path else {}), resident))
-        if path:
-            needed["link"], logs = world[path[0]], logs.sub(logs.pop("link"), axis=0)
-            between = [known(np.log(world[over] / world[under])) for under, over in pairwise(path)]
-        far = {name: logs[name].to_numpy() for name in logs}
+        ends, _ = _common(first | ({"link": steps[path[-1]]} if path else {}), resident)
+        link = ends.pop("link", np.ones(1))
+        far = {name: np.log(values / link) for name, values in ends.items()}
+        needed |= {"link": steps[path[0]]} if path else {}
         notes.append(f"no block in common with none on 1 rank, {'chained' if path else 'unpaired'}")
-    seconds = _common(needed, optional)
-    if left_out := len(own) - len(seconds):
-        notes.append(f"{left_out} of {len(own)} blocks left out: a control is missing there")
-    logs, measured = np.log(seconds), np.log(seconds["measured"])
-    near = {name: (logs[name] - measured).to_numpy() for name in logs}
+    near, there = _common(needed, optional)
+    if left_out := num_own - int(there.sum()):
+        notes.append(f"{left_out} of {num_own} blocks left out: a control is missing there")
+    measured = near["measured"]
     return Levels(
-        apart=near.pop("link", -measured.to_numpy()),
-        near=near,
-        step=float(measured.mean()),
-        blocks=list(seconds.index),
+        apart=np.log(near.pop("link", np.ones(1)) / measured),
+        near={name: np.log(values / measured) for name, values in near.items()},
+        step=float(np.log(measured).mean()),
+        blocks=list(world.index[there]),
         far=far,
-        between=between,
+        between=[known(np.log(steps[over] / steps[under])) for under, over in pairwise(path)],
         is_chained=bool(path),
-        bound=_bound(own, mean, crowd or {}, base, scale),
+        bound=_bound(own, mean, crowd, base, scale),
         notes=notes,
     )
 
@@ -255,27 +258,26 @@ def _one_rank(
                 yield name, one
 
 
-def _common(needed: Mapping[str, pd.Series], optional: Mapping[str, pd.Series]) -> pd.DataFrame:
+def _common(
+    needed: Mapping[str, Floats], optional: Mapping[str, Floats]
+) -> tuple[dict[str, Floats], NDArray[np.bool_]]:
     """All levels in their common blocks. An optional level is left out if it would leave too few blocks."""
-    seconds = pd.DataFrame(needed).dropna()
+    kept, there = dict(needed), ~np.isnan(sum(needed.values()))
     for name, values in optional.items():
-        shared = seconds.assign(**{name: values}).dropna()
-        if len(shared) >= min(MIN_BLOCKS, len(seconds)):
-            seconds = shared
-    return seconds
+        both = there & ~np.isnan(values)
+        if both.sum() >= min(MIN_BLOCKS, there.sum()):
+            kept[name], there = values, both
+    return {name: values[there] for name, values in kept.items()}, there
 
 
 def _bound(
-    step: pd.Series, mean: pd.DataFrame, crowd: Mapping[str, Any], base: Mapping[str, Any], scale: float
+    step: Floats, mean: Mapping[str, Floats], crowd: Mapping[str, Any], base: Mapping[str, Any], scale: float
 ) -> tuple[float, float] | None:
     """What fetching takes of the measured step on 1 rank, negative, and on N; None if not measured on N.
 
     Both are the outer ends of their intervals, -inf if fetching was not measured on 1 rank.
     """
-    loaders = [(base.get("loader"), scale), (crowd.get("loader"), 1.0)]
-    shares = [
-        ratio(factor * mean[one].reindex(step.index), step) if one in mean else NONE
-        for one, factor in loaders
-    ]
+    loaders = [(base.get("loader", ""), scale), (crowd.get("loader", ""), 1.0)]
+    shares = [ratio(factor * mean[one], step) if one in mean else NONE for one, factor in loaders]
     low, high = (each.center if np.isnan(each.high) else each.high for each in shares)
     return None if np.isnan(high) else (-math.inf if np.isnan(low) else -low, high)

@@ -44,7 +44,7 @@ def test_sizes_of_buckets_have_their_times_and_bandwidths():
     ]
     for row in sizes:
         seconds = TAKES[row["bucket_bytes"]]
-        assert row["bucket_seconds"] == pytest.approx(seconds)
+        assert row["exchange_seconds"] == pytest.approx(seconds)
         assert row["algbw_gb_per_second"] == pytest.approx(row["bucket_bytes"] / seconds / 1e9)
         assert row["busbw_gb_per_second"] == pytest.approx(1.5 * row["algbw_gb_per_second"])
     assert step["exchange_seconds"] == pytest.approx(ALONE)
