@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import click
 
-from dlscale.analysis.findings import predicted_points
-from dlscale.analysis.render.markdown import study_markdown
-from dlscale.analysis.render.tidy import write_tables
-from dlscale.analysis.text import plural
+from dlscale.analysis.frames.findings import load_all, scaling
+from dlscale.analysis.frames.render.text import study_markdown, write_tables
+from dlscale.analysis.frames.text import plural
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, SubVerbs
 from dlscale.benchmarks.cli.options import choose_study, results_option
-from dlscale.benchmarks.cli.predicted import predicted_option, with_predictions
-from dlscale.benchmarks.cli.study_report import load, tell_left_out
-from dlscale.benchmarks.records.files import BadFile, load_records
+from dlscale.benchmarks.cli.predicted import load_predicted, predicted_option
+from dlscale.benchmarks.cli.study_report import tell_left_out
 from dlscale.benchmarks.records.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -76,20 +74,13 @@ def tidy(
       dlscale export tidy weak-scaling --format parquet --out tables
     """  # noqa: D301
     folder = choose_study(results, study)
-    records, bad_files = load_records(folder)
-    loaded = with_predictions(load(Store(folder)), predicted) if predicted else None
-    points = predicted_points.FINDING.of(loaded.study) if loaded else ()
-    written = write_tables(
-        records,
-        out or folder / "tables",
-        form=form,
-        per_rank=per_rank,
-        predicted=[point.record for point in points],
-    )
+    loaded = load_predicted(Store(folder), predicted)
+    written = write_tables(loaded, load_all(), out or folder / "tables", form=form, per_rank=per_rank)
     click.echo(
-        f"{plural(len(records), 'case')}: {', '.join(path.name for path in written)} in {written[0].parent}"
+        f"{plural(len(loaded.attempts), 'case')}: {', '.join(path.name for path in written)} in {written[0].parent}"
     )
-    return _complain(bad_files)
+    tell_left_out(loaded.bad_files, loaded.left_out)
+    return FAILED_CASES if loaded.bad_files or loaded.left_out else 0
 
 
 @export.command()
@@ -105,22 +96,14 @@ def markdown(study: str | None, out: Path | None, predicted: list[str], results:
       dlscale export markdown weak-scaling >> pull-request.md
       dlscale export markdown --out scaling.md
     """  # noqa: D301
-    loaded = with_predictions(load(Store(choose_study(results, study))), predicted)
-    text = study_markdown(loaded.found, origin=loaded.study.provenance.short_line())
+    loaded = load_predicted(Store(choose_study(results, study)), predicted)
+    text = study_markdown(loaded, load_all())
     if out:
-        _write(out, text)
+        write_atomically(out, text, mode=0o644, remedy=ANOTHER)
         click.echo(f"table: {out}")
     else:
         click.echo(text, nl=False)
-    if _complain(loaded.study.bad_files) or loaded.study.left_out:
+    tell_left_out(loaded.bad_files, loaded.left_out)
+    if loaded.bad_files or loaded.left_out:
         return FAILED_CASES
-    return 0 if any(row.throughput for row in loaded.rows) else INSUFFICIENT_DATA
-
-
-def _write(path: Path, text: str) -> None:
-    write_atomically(path, text, mode=0o644, remedy=ANOTHER)
-
-
-def _complain(bad_files: Sequence[BadFile]) -> int:
-    tell_left_out(bad_files)
-    return FAILED_CASES if bad_files else 0
+    return 0 if scaling.FINDING.of(loaded)["samples_per_second"].notna().any() else INSUFFICIENT_DATA

@@ -20,12 +20,14 @@ from dlscale.analysis.findings.predicted_points import (
     placed_row,
     training_text,
 )
+from dlscale.analysis.frames.load import Study
 from dlscale.analysis.render.grid import render_table
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.option_kinds import Words
-from dlscale.benchmarks.cli.study_report import Loaded, load, tell_left_out
+from dlscale.benchmarks.cli.study_report import Loaded, load, load_study, tell_left_out
 from dlscale.benchmarks.records.prediction import ENDING, PREDICTIONS_FOLDER, read_predictions
+from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,6 +68,14 @@ def with_predictions(loaded: Loaded, named: Sequence[str]) -> Loaded:
     for sentence in left:
         click.echo(f"not shown: {sentence}", err=True)
     return replace(loaded, study=replace(loaded.study, predictions=tuple(records)))
+
+
+def load_predicted(store: Store, named: Sequence[str], *, base: Base | None = None) -> Study:
+    """The frames of the study with the named predictions. Raises UsageError as `with_predictions`."""
+    study = load_study(store, base=base)
+    if named:
+        study.predictions = list(with_predictions(load(store, base=base), named).study.predictions)
+    return study
 
 
 def _files(folder: Path, name: str) -> list[Path]:

@@ -44,7 +44,8 @@ def test_tables_lie_in_the_study_s_folder_or_where_one_says(study, run, tmp_path
     folder = study(RECORDS)
     done = run(export.tidy)
     assert done.return_value == 0
-    assert "24 cases: launches.csv, windows.csv, datapackage.json" in done.stdout
+    assert "24 cases: launches.csv, windows.csv, finding-" in done.stdout
+    assert "datapackage.json in" in done.stdout
     assert len(pd.read_csv(folder / "tables" / "launches.csv")) == 24
     run(export.tidy, "--per-rank", "--out", str(tmp_path / "other"))
     assert len(pd.read_csv(tmp_path / "other" / "ranks.csv")) == 11 * (12 + 24)
@@ -87,6 +88,6 @@ def test_nothing_with_a_number_is_insufficient(study, run):
 def test_markdown_is_printed_or_written(study, run, tmp_path):
     study(RECORDS)
     printed = run(export.markdown).stdout
-    assert "### All cells: HEP-CNN tiny, torch, weak" in printed
+    assert "### HEP-CNN tiny, torch, weak scaling on local" in printed
     assert run(export.markdown, "--out", str(tmp_path / "t.md")).return_value == 0
     assert (tmp_path / "t.md").read_text() == printed

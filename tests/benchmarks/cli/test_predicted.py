@@ -141,7 +141,7 @@ def test_tidy_tables_and_markdown_have_them_apart(told, place):
         assert {row["evidence"] for row in csv.DictReader(file)} == {"measured"}
     status, out, _ = told("export", "markdown", STUDY, "--predicted", "latest")
     assert status == 0
-    assert "### Predicted: simulated, nothing of it was run" in out
+    assert "Evidence is measured and simulated" in out
 
 
 @pytest.mark.parametrize(
