@@ -105,8 +105,10 @@ class Finding:
         if "cell" not in frame:
             return frame
         frame = study.with_cells(frame).copy()  # in one piece, or pandas warns of many columns
+        texts = ["training", "constants", "curve", "control", "evidence"]
+        frame[texts] = frame[texts].fillna("")  # of rows about no cell
         kinds = frame["evidence"].where(~frame["evidence"].isin(["measured", ""]), "")
-        controls = frame["control"].map(CONTROL_NAMES)
+        controls = frame["control"].map({**CONTROL_NAMES, "": ""})
         points = frame.groupby(["family", "curve", "control", "num_ranks"], dropna=False)["num_servers"]
         counts = frame["num_servers"].where(points.transform("nunique") > 1, 0)
         servers = [plural(count, "server") if count else "" for count in counts]
@@ -180,7 +182,7 @@ def of_trainings(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """The rows of each training, in order; one nameless group of a frame that is not about trainings."""
     if "training" not in frame:
         return [("", frame)] if len(frame) else []
-    return [(str(rows["training"].iloc[0]), rows) for _, rows in frame.groupby("family", sort=True)]
+    return [(str(rows["training"].iloc[0]), rows) for _, rows in frame.groupby("family", dropna=False)]
 
 
 def on_most_ranks(frame: pd.DataFrame) -> pd.DataFrame:

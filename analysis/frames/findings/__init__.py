@@ -3,10 +3,10 @@
 from dlscale.analysis.frames.finding import Finding, load
 
 NAMES = (
-    "verdict",
     "cautions",
-    "waterfall",
+    "verdict",
     "scaling",
+    "waterfall",
     "comparison",
     "solution",
     "evaluations",
@@ -16,9 +16,15 @@ NAMES = (
     "memory",
     "hardware",
     "energy",
+    "start_up",
+    "profile",
     "checkpoints",
     "servers",
     "compression",
+    "productivity",
+    "halos",
+    "failures",
+    "environment",
 )
 
 

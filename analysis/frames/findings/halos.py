@@ -1,0 +1,131 @@
+"""What ranks that share samples exchange in a step: how often, how much, and how long it takes.
+
+A rank sends halos of rows to its neighbours, adds sums to those of its replica, and gathers maps. Seconds of an
+exchange have what a rank waits in it for its neighbours: of the rank that spends least as little as any, yet ranks may
+wait in turns. Control `halos` exchanges the same without computing: what it takes is no waiting for computation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dlscale.analysis.frames.finding import (
+    COUNT,
+    PLACE,
+    Column,
+    Finding,
+    frame_of,
+    of_trainings,
+    on_most_ranks,
+)
+from dlscale.analysis.frames.load import Study
+from dlscale.analysis.frames.statistics import NONE, ratio
+from dlscale.analysis.frames.text import digits, interval, plural, size_text
+from dlscale.benchmarks.records.record import Record
+
+OPERATIONS = ("exchange", "sum", "gather")  # of a record's calls: their first words
+VALUES = ("least", "most", "bytes")
+MILLI: dict[str, Any] = {"unit": "ms", "factor": 1e3}
+COUNTS = [f"num_{operation}s" for operation in OPERATIONS]
+SECONDS = ["halo_seconds", "halo_seconds_of_the_last", "halo_seconds_alone"]
+
+
+def halos(study: Study) -> pd.DataFrame:
+    """One row per training whose ranks share samples, if all launches say what they exchange: medians over launches."""
+    launches = study.rows(_of_launch, dict.fromkeys(VALUES, float))
+    split = study.cells["split"]
+    launches = launches[launches["cell"].map(split) > 1]
+    steps, peaks = (
+        study.wide("step_seconds"),
+        study.ranks.groupby("cell")[["peak_rss_bytes", "window_rss_bytes"]].max(),
+    )
+    alone, rows = _alone(study), []
+    for key, own in launches.groupby("cell", sort=False):
+        if own["bytes"].isna().any():
+            continue
+        calls: list[str] = max(study.records[own["number"].iloc[-1]].halo_calls, key=len, default=[])
+        counts = Counter(call.partition(" ")[0] for call in calls)
+        least = own.set_index("block")["least"].reindex(steps.index)
+        rows.append(
+            {
+                "cell": key,
+                **{name: counts[operation] for name, operation in zip(COUNTS, OPERATIONS, strict=True)},
+                "halo_bytes": own["bytes"].median(),
+                "halo_seconds": own["least"].median(),
+                "halo_seconds_of_the_last": own["most"].median(),
+                "halo_seconds_alone": steps[alone[key]].median() if key in alone else np.nan,
+                **ratio(least, steps[key]).columns("halo_share"),
+                **peaks.loc[key],
+                "calls": calls,
+            }
+        )
+    return frame_of(
+        rows, "cell", *COUNTS, "halo_bytes", *SECONDS, *NONE.columns("halo_share"), *peaks, "calls"
+    )
+
+
+def _of_launch(record: Record) -> Iterable[dict[str, float]]:
+    seconds, sent = record.halo_seconds, record.halo_bytes
+    if len(seconds) == len(sent) == record.case.cell.num_ranks:
+        yield {"least": min(seconds), "most": max(seconds), "bytes": max(sent)}
+    else:
+        yield dict.fromkeys(VALUES, np.nan)
+
+
+def _alone(study: Study) -> dict[str, str]:
+    """Of each training the cell of control `halos` that differs in nothing else."""
+    texts = study.cells["system"] + " " + study.cells["evidence"] + " " + study.cells["twin_text"]
+    halos_only = {text: key for key, text in texts[study.cells["control"] == "halos"].items()}
+    return {key: halos_only[text] for key, text in texts.items() if text in halos_only}
+
+
+def cost(frame: pd.DataFrame) -> str:
+    """What sharing samples costs on the most ranks of each training."""
+    return "\n".join(_cost(on_most_ranks(rows)) for _, rows in of_trainings(frame))
+
+
+def _cost(rows: pd.DataFrame) -> str:
+    first = rows.loc[rows["halo_bytes"].astype(float).idxmax()]
+    shares = [
+        f"{row['curve']}: {interval(row, 'halo_share', factor=100, write=digits(1), unit=' %')}"
+        for row in rows.to_dict("records")
+    ]
+    what = (
+        f"{size_text(round(first['halo_bytes']))} in {plural(len(first['calls']), 'call')} per step and rank"
+    )
+    return f"Halos on {plural(first['num_ranks'], 'rank')}, {what}, take of a step: {'; '.join(shares)}."
+
+
+FINDING = Finding(
+    name="halos",
+    title="Rows that ranks exchange",
+    compute=halos,
+    columns={
+        **PLACE,
+        "num_exchanges": Column("exchanges of halos per step", label="halos", unit="per step", write=COUNT),
+        "num_sums": Column(
+            "sums over a replica's ranks per step", label="sums", unit="per step", write=COUNT
+        ),
+        "num_gathers": Column("gathers of maps per step", label="gathers", unit="per step", write=COUNT),
+        "halo_bytes": Column(
+            "given to them per step, the most of any rank", label="sent", unit="KiB", factor=2.0**-10
+        ),
+        "halo_seconds": Column("in them per step, the rank that spends least", label="least", **MILLI),
+        "halo_seconds_of_the_last": Column("the same, of the rank that spends most", label="most", **MILLI),
+        "halo_seconds_alone": Column("step of control halos, which computes nothing", label="alone", **MILLI),
+        "halo_share": Column(
+            "least over the step", label="of the step", unit="%", factor=100.0, write=digits(1)
+        ),
+        "peak_rss_bytes": Column(
+            "most bytes of a process", label="peak", unit="GiB", factor=2.0**-30, write=digits(2)
+        ),
+        "window_rss_bytes": Column("most bytes of a process while windows ran"),
+        "calls": Column("calls of one rank in order, with bytes up and down"),
+    },
+    sentence=cost,
+)
