@@ -64,7 +64,7 @@ def communication(study: Study) -> pd.DataFrame:
 
 
 def _verdicts(study: Study) -> dict[str, str]:
-    """Of each training its declared comparison with another backend, or that it is a reference."""
+    """The verdict on each training versus another backend, or that it is a reference."""
     pairs = comparison.FINDING.of(study)
     alike = pairs["reference_cell"].map(study.cells["family"]) == pairs["cell"].map(study.cells["family"])
     pairs = pairs[pairs["factor"].isin(["backend", CURVE]) & alike]
@@ -117,7 +117,7 @@ def _sizes(alone: pd.DataFrame, num_ranks: int) -> Iterator[dict[str, Any]]:
 
 
 def _step(study: Study, key: str, crowd: str | None, alone: pd.DataFrame, mode: str) -> dict[str, Any]:
-    """What the exchange adds to the step, and where it was measured by itself, what the step should take."""
+    """The time that the exchange adds to the step, and, where it was measured by itself, the predicted step."""
     steps = study.wide("step_seconds")
     own, none = steps[key], steps.get(crowd, pd.Series(np.nan, steps.index))
     exposed = ratio(own, none).mapped(lambda value: value - 1) if (own.notna() & none.notna()).any() else NONE
@@ -169,7 +169,7 @@ def _prediction(own: pd.Series, none: pd.Series, alone: pd.Series, mode: str) ->
 
 
 def sentence(frame: pd.DataFrame) -> str:
-    """What the exchange of each backend on the most ranks adds, and what it takes by itself, a line per training."""
+    """The time that each backend adds to a step on the most ranks, and a line on each exchange by itself."""
     rows, lines = on_most_ranks(frame[frame["bucket_bytes"].isna()]), []
     for training, own in rows.groupby("training", sort=False):
         added = own[own["exposed_communication"].notna()].head(MOST_NAMED)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from dlscale.analysis.frames.finding import COUNT, PLACE, Column, Finding, frame_of, on_most_ranks
 from dlscale.analysis.frames.load import Study
-from dlscale.analysis.frames.statistics import ratio
+from dlscale.analysis.frames.statistics import MIN_BLOCKS, ratio
 from dlscale.analysis.frames.text import digits, interval, plural
 from dlscale.benchmarks.records.record import Record
 
@@ -84,7 +84,7 @@ def _suspects(ranks: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _slow(times: pd.DataFrame, alpha: float) -> Iterator[dict[str, Any]]:
-    """Those of the columns that are slower than the others by BAND or more; a row per launch, in any unit."""
+    """The columns that are slower than the others by BAND or more; a row per launch, in any unit."""
     times = times[times.count(axis=1) > 1]
     slower = {name: ratio(times[name], times.drop(columns=name).median(axis=1)) for name in times}
     if not any(one.center - 1 >= BAND for one in slower.values()):
@@ -137,8 +137,10 @@ def sentence(frame: pd.DataFrame) -> str:
         of = f" of {row['training']}" if several else ""
         lines.append(f"{who} is late on {row['num_ranks']} ranks{of}: {slower} slower without communication.")
     if not lines and len(rows):
-        fewest = plural(rows["num_launches"].min(), "launch")
-        lines = [f"No host or rank is consistently late ({fewest} without communication)."]
+        least = rows["num_launches"].min()
+        said = "No host or rank is consistently late"
+        said = said if least >= MIN_BLOCKS else "Too few launches to tell whether a host or rank is late"
+        lines = [f"{said} ({plural(least, 'launch')} without communication)."]
     return "\n".join(lines)
 
 

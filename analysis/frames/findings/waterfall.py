@@ -1,4 +1,4 @@
-"""Where the speed goes: the parts of the loss of each backend that the measured controls separate, and the largest.
+"""The parts of the speed that each backend loses, as far as the measured controls separate them, and the largest.
 
 The loss is 1 - efficiency against 1 rank without communication. Parts are shares of the measured step, which makes them
 percents of the ideal speed: with the ideal step i and the measured step m, the loss is 1 - i / m = (m - i) / m. Levels
@@ -209,7 +209,7 @@ def largest_loss(parts: pd.DataFrame) -> str:
 
 def sentence(frame: pd.DataFrame) -> str:
     """The largest loss of each curve on the most ranks; of the slowest of each training where there are many."""
-    parts = on_most_ranks(frame)
+    parts = on_most_ranks(frame[frame["target"] == ""])  # trainings to a target have an answer of their own
     if parts.empty or parts["is_busy"].any():  # then nothing is claimed, which cautions say
         return ""
     texts = {key: largest_loss(rows) for key, rows in parts.groupby("cell", sort=False)}

@@ -38,10 +38,11 @@ from dlscale.benchmarks.records.record import Record
 
 Terms = dict[str, int]  # a sum of levels, each with its factor
 STALL: Terms = {"mean": 1, "ideal": -1, "ideal_resident": 1, "resident": -1}  # of the input stall by itself
-# What a case on 1 rank has in common with the base case if it differs in its batch, data and rows alone.
+# Fields that a case on 1 rank shares with the base case; then its batch, data and rows.
 ALIKE = [
     *("system", "workload", "preset", "framework", "environment", "precision", "compiled", "device", "evidence"),
-    *("cores_per_rank", "threads_per_rank", "backend", "num_ranks", "target", "local_batch", "data", "split"),
+    *("cores_per_rank", "threads_per_rank", "backend", "num_ranks", "target", "learning_rate"),
+    *("local_batch", "data", "split"),
 ]  # fmt: skip
 
 
@@ -93,7 +94,7 @@ class Levels:
     def _interval(
         self, weights: Mapping[str, float], *, center: float | None = None, level: float = LEVEL
     ) -> Interval:
-        """That of the weighted sum of logarithms, over one group of independent blocks or several."""
+        """The interval of the weighted sum of logarithms, over one group of independent blocks or several."""
         groups = [sum(weight * self.near.get(name, self.apart) for name, weight in weights.items())]
         distant = {name: weight for name, weight in weights.items() if name in self.far}
         if distant:
@@ -273,7 +274,7 @@ def _common(
 def _bound(
     step: Floats, mean: Mapping[str, Floats], crowd: Mapping[str, Any], base: Mapping[str, Any], scale: float
 ) -> tuple[float, float] | None:
-    """What fetching takes of the measured step on 1 rank, negative, and on N; None if not measured on N.
+    """Shares of the measured step that fetching takes on 1 rank, negative, and on N; None if not measured on N.
 
     Both are the outer ends of their intervals, -inf if fetching was not measured on 1 rank.
     """

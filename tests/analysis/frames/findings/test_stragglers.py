@@ -46,6 +46,10 @@ def test_few_launches_cannot_tell():
     assert row["reason"] == "3 launches; 6 are needed to tell it from chance"
 
 
+def test_two_launches_are_too_few_to_tell():
+    assert FINDING.sentence(found(cluster(num_blocks=2))).startswith("Too few launches to tell")
+
+
 def test_equal_ranks_have_a_row_that_says_so():
     frame = found(cluster())
     assert frame["verdict"].tolist() == ["none"]
