@@ -100,6 +100,7 @@ def trainings(study: Study) -> pd.DataFrame:
         evaluating_share=rows["evaluating_seconds"] / spent,
         saving_share=(rows["saving_seconds"] / rows["seconds"]).where(rows["num_launches"] > 0),
         samples_per_second=rows["samples"] / rows["training_seconds"],
+        seconds_per_step=rows["step_seconds"],
         seconds_per_epoch=rows["step_seconds"] * rows["samples"] / rows["epoch"] / rows["global_batch"],
     )
 

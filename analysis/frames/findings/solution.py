@@ -79,7 +79,7 @@ def solutions(study: Study) -> pd.DataFrame:
     }
     whole = {key for key, own in runs.groupby("cell") if own["is_reached"].all()}
     joules = energy.FINDING.of(study).set_index("cell")["joules_per_sample"]
-    staleness = servers.FINDING.of(study).set_index("cell")["mean_staleness"]
+    staleness = servers.FINDING.of(study).set_index("cell")[["mean_staleness", "staleness_95"]]
     is_busy, rows = cautions.is_busy(study), []
     for key, (related, level) in _related(cells, places).items():
         target = cells[key].target
@@ -109,7 +109,7 @@ def solutions(study: Study) -> pd.DataFrame:
                 else LATER if joint.high < 1
                 else NOT_SHOWN
             )  # fmt: skip
-        rows.append(row | {"is_busy": is_busy, "mean_staleness": staleness.get(key)})
+        rows.append(row | {"is_busy": is_busy, **staleness.reindex([key]).iloc[0]})
     frame = frame_of(rows, "cell", "metric", "threshold", "seconds", *COSTS)
     return frame.assign(front=_fronts(frame.join(study.cells[["family", "evidence"]], on="cell")))
 
@@ -144,7 +144,7 @@ def _own_numbers(own: pd.DataFrame, cell: Cell, target: Target, joules: float) -
     }
     for name, found in costs.items():
         row |= found.columns(name)
-    for name in ("step_seconds", "seconds_per_epoch", "samples_per_second"):
+    for name in ("seconds_per_step", "seconds_per_epoch", "samples_per_second"):
         row |= (median_interval(own[name]) if own[name].notna().all() else NONE).columns(name)
     # What fails later may use all its time, after its start.
     limit = target.max_seconds + float(timed["outside_seconds"].mean())
@@ -304,7 +304,8 @@ FINDING = Finding(
         "samples": Column("samples to the target, median likewise", label="samples"),
         "samples_per_second": Column("samples over seconds in steps", label="samples/s", is_detail=True),
         "mean_staleness": Column("updates that a push had missed", label="updates missed", is_detail=True),
-        "step_seconds": Column("median step", label="step", unit="ms", factor=1e3, is_detail=True),
+        "staleness_95": Column("that 95 % of the pushes had missed at most"),
+        "seconds_per_step": Column("median step", label="step", unit="ms", factor=1e3, is_detail=True),
         "seconds_per_epoch": Column("an epoch's steps", label="epoch", **SECONDS),
         "evaluating_share": Column("evaluations in the time after start", label="evaluating", **PERCENT),
         "saving_share": Column("checkpoints in the time", label="saving", **PERCENT),

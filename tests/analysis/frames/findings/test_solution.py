@@ -206,4 +206,4 @@ def test_a_row_has_the_rules_for_large_batches_and_the_time_of_an_epoch():
         "decay_samples=[1000, 2000], momentum=0.5, name=sgd, scaling=linear, warm_up_samples=640"
     )
     # The made-up windows: 16 samples at 100 samples per second.
-    assert (row["step_seconds"], row["seconds_per_epoch"]) == (pytest.approx(0.16), pytest.approx(8))
+    assert (row["seconds_per_step"], row["seconds_per_epoch"]) == (pytest.approx(0.16), pytest.approx(8))
