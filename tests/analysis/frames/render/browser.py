@@ -40,7 +40,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme, still]})
         self.said(), self.requests()  # of the page before
         self.driver.get(path.as_uri())
-        self.until("return document.documentElement.dataset.ready === 'yes'")
+        self.until("return document.readyState === 'complete'")
 
     def run(self, script: str, *arguments: Any) -> Any:
         """What the script returns."""
@@ -60,17 +60,6 @@ class Browser:
         return [
             one.text for one in self.driver.find_elements(By.CSS_SELECTOR, selector) if one.is_displayed()
         ]
-
-    def drawn(self, name: str) -> WebElement:
-        """A plot, scrolled to and drawn."""
-        self.run(
-            "document.getElementById(arguments[0]).scrollIntoView({block: 'center', behavior: 'instant'})",
-            name,
-        )
-        self.until(
-            "return document.getElementById(arguments[0]).querySelector('.plot-container') !== null", name
-        )
-        return self.find(f"#{name}")
 
     def downloaded(self, name: str) -> list[dict[str, str]]:
         """The rows of a file, as soon as it is there."""
