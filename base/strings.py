@@ -29,6 +29,11 @@ _OF_A_TERMINAL = re.compile(r"(\x1b\[[0-9;]*m|\r\n)")  # what sets a colour, and
 T = TypeVar("T")
 
 
+def plural(count: float, noun: str) -> str:
+    """`1 rank`, `8 ranks`, `2 launches`."""
+    return f"{count:g} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"
+
+
 def visible(text: str) -> str:
     r"""`text` with each hidden character as its Python escape: `\x1b`, `\u202e`. New lines and tabs stay."""
     return text if text.isascii() and text.isprintable() else _HIDDEN_PATTERN.sub(_escaped, text)

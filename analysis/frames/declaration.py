@@ -11,12 +11,12 @@ from typing import Any
 
 import pandas as pd
 
-from dlscale.analysis.frames.cells import OF_METHOD, setting_of
 from dlscale.analysis.frames.load import Study
 from dlscale.analysis.frames.record_fields import factor_names, field_table
 from dlscale.analysis.frames.text import plural
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import AUTO, Cell
+from dlscale.benchmarks.records.curves import OF_METHOD, setting_of
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 

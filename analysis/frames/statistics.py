@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special  # scipy.stats takes a second to import
+
+if TYPE_CHECKING:  # a plan needs no pandas
+    import pandas as pd
 
 LEVEL = 0.95
 MIN_BLOCKS = 3  # for a t interval; with two it would be 12.7 standard errors wide, which says nothing

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from dlscale.base.strings import plural as plural
 from dlscale.models import NAMES, load_workload
 
 CONTROL_NAMES = {
@@ -74,11 +75,6 @@ def percent(row: Mapping[str, Any], name: str, *, unit: str = " %") -> str:
     flaws = ["no interval"] if pd.isna(row[f"{name}_low"]) else []
     flaws += ["unpaired"] if "unpaired" in method else []
     return f"{text} ({', '.join(flaws)})" if flaws else text
-
-
-def plural(count: float, noun: str) -> str:
-    """`1 rank`, `8 ranks`, `2 launches`."""
-    return f"{count:g} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"
 
 
 def listed(words: Iterable[str]) -> str:

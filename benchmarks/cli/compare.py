@@ -220,9 +220,13 @@ def loaded(name: str, results: Path) -> Study:
         return Study([record]) if isinstance(record, Record) else Study([], bad_files=[record])
     records, bad_files = load_records(folder)
     stated = study_in(folder)
-    axes, settings = stated.variants.axes, stated.variants.settings
     return Study(
-        records, order=stated.order, axes=axes, settings=settings, bad_files=bad_files, name=folder.name
+        records,
+        order=stated.order,
+        axes=stated.axes,
+        settings=stated.settings,
+        bad_files=bad_files,
+        name=folder.name,
     )
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import click
 
-from dlscale.analysis.figures.drawing import SINGLE_COLUMN_INCHES
-from dlscale.analysis.figures.write import NAMES, write_figures
-from dlscale.analysis.form import SCREEN, Form
+from dlscale.analysis.frames.finding import Finding
+from dlscale.analysis.frames.findings import load_all
+from dlscale.analysis.frames.findings.cautions import texts
+from dlscale.analysis.frames.load import Study
+from dlscale.analysis.frames.render.figures import PAPER_INCHES, write
 from dlscale.base.errors import UsageError, unknown
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.option_kinds import Backends, Width, Words
@@ -22,7 +24,7 @@ from dlscale.benchmarks.cli.options import (
 )
 from dlscale.benchmarks.cli.predicted import predicted_option, with_predictions
 from dlscale.benchmarks.cli.published import check_published, draw_published
-from dlscale.benchmarks.cli.study_report import Loaded, load, tell_left_out
+from dlscale.benchmarks.cli.study_report import findings_of, load, tell_left_out
 from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
@@ -43,9 +45,14 @@ PAPER = "paper"  # the folder of printed figures, in that of the others
 @click.option(
     "--width",
     type=Width(),
-    help=f"Printed width, with --for paper: 3.3in, 8.4cm, 84mm or 240pt; default: {SINGLE_COLUMN_INCHES}in.",
+    help=f"Printed width, with --for paper: 3.3in, 8.4cm, 84mm or 240pt; default: {PAPER_INCHES}in.",
 )
-@click.option("--only", type=Words(), default=[], help=f"Figures to draw: {', '.join(NAMES)}; default: all.")
+@click.option(
+    "--only",
+    type=Words(),
+    default=[],
+    help="Figures to draw: efficiency, throughput, waterfall ...; default: all.",
+)
 @click.option("--backends", type=Backends(), default=[], help="Backends to draw; default: all of the study.")
 @click.option(
     "--out",
@@ -117,20 +124,17 @@ def figures(
       dlscale figures --published --check --claims horovod-efficiencies
     """  # noqa: D301
     if published:
-        if only or backends or out or predicted:
+        if medium == PAPER or width or only or backends or out or predicted:
             raise UsageError(
-                "--only, --backends, --out and --predicted are of a study's figures; drop --published"
+                "--for, --width, --only, --backends, --out and --predicted are of a study's figures; drop --published"
             )
-        if width and medium != PAPER:
-            raise UsageError("--width requires --for paper")
         if (claims or as_json) and not check:
             raise UsageError(f"{'--claims' if claims else '--json'} requires --check")
         if check:
             return check_published(
                 results, names=names, on=on, claims=claims, everything=everything, as_json=as_json
             )
-        paper = (width or SINGLE_COLUMN_INCHES) if medium == PAPER else None
-        return draw_published(results, names=names, on=on, everything=everything, paper=paper)
+        return draw_published(results, names=names, on=on, everything=everything)
     of_published = {
         "--all": everything,
         f"--on {on}": on,
@@ -143,8 +147,8 @@ def figures(
     if width and medium != PAPER:
         raise UsageError("--width requires --for paper")
     for name in only:
-        if name not in NAMES:
-            raise UsageError(unknown("figure", name, NAMES))
+        if name not in (known := _names()):
+            raise UsageError(unknown("figure", name, known))
     if len(names) > 1:
         raise UsageError(
             f"figures of one study at a time, not of {', '.join(names)}; dlscale report draws several in one, "
@@ -152,35 +156,47 @@ def figures(
         )
     store = Store(choose_study(results, names[0] if names else None, system=system))
     with uncollected():
-        loaded = with_predictions(load(store, base=base), predicted)
-        _check_backends(loaded, backends)
-        form = Form(
-            width=(width or SINGLE_COLUMN_INCHES) if medium == PAPER else None, backends=tuple(backends)
-        )
-        folder = out or (store.figures_folder / PAPER if form.printed else store.figures_folder)
-        drawn = draw_figures(loaded, folder, form=form, only=only or NAMES)
-    tell_left_out(loaded.study.bad_files, loaded.study.left_out)
-    if loaded.study.bad_files or loaded.study.left_out:
+        study = with_predictions(load(store, base=base), predicted)
+        _check_backends(study, backends)
+        if medium == PAPER:
+            width, folder = width or PAPER_INCHES, out or store.figures_folder / PAPER
+        else:
+            folder = out or store.figures_folder
+        drawn = draw_figures(study, findings_of(study), folder, only=only, backends=backends, width=width)
+    tell_left_out(study.bad_files, [*study.left_out, *study.errors])
+    if study.bad_files or study.left_out or study.errors:
         return FAILED_CASES
     return 0 if drawn else INSUFFICIENT_DATA
 
 
-def draw_figures(loaded: Loaded, folder: Path, *, form: Form = SCREEN, only: Collection[str] = NAMES) -> int:
+def draw_figures(
+    study: Study,
+    findings: Sequence[Finding],
+    folder: Path,
+    *,
+    only: Collection[str] = (),
+    backends: Collection[str] = (),
+    width: float | None = None,
+) -> int:
     """Draw the figures and print how many there are; returns that number."""
-    written = write_figures(loaded.study, folder, form=form, only=only)
-    drawn = sum(path.suffix == ".png" for path in written)
-    if drawn:
-        click.echo(f"figures: {drawn} in {folder}")
-    elif form.backends or set(only) != set(NAMES):
-        click.echo(f"no figures: the records of {loaded.folder.name} have no numbers for what was asked for")
+    warning = " ".join(texts(study)[:1])
+    written = write(study, findings, folder, only=only, backends=backends, width=width, warning=warning)
+    if written:
+        click.echo(f"figures: {len(written)} in {folder}")
+    elif backends or only:
+        click.echo(f"no figures: the records of {study.name} have no numbers for what was asked for")
     else:
         click.echo("no figures: no training has a number")
-    return drawn
+    return len(written)
 
 
-def _check_backends(loaded: Loaded, backends: Collection[str]) -> None:
-    known = list(dict.fromkeys(row.cell.backend for row in loaded.rows if row.cell.control == "train"))
+def _names() -> list[str]:
+    return [drawing.name for finding in load_all() for drawing in finding.drawings]
+
+
+def _check_backends(study: Study, backends: Collection[str]) -> None:
+    known = list(dict.fromkeys(study.cells.loc[study.cells["control"] == "train", "backend"]))
     if missing := [name for name in backends if name not in known]:
         raise UsageError(
-            f"no backend {missing[0]!r} in {loaded.folder.name}; choose from: {', '.join(known) or 'none was trained'}"
+            f"no backend {missing[0]!r} in {study.name}; choose from: {', '.join(known) or 'none was trained'}"
         )

@@ -14,11 +14,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from dlscale.analysis.curves import SETTINGS, named_cells, options_order
-from dlscale.analysis.statistics import blocks_needed, half_width
-from dlscale.analysis.text import plural
+from dlscale.analysis.frames.statistics import blocks_needed, half_width
 from dlscale.base.quantities import format_seconds
+from dlscale.base.strings import plural
 from dlscale.benchmarks.records.cell import Case, Cell
+from dlscale.benchmarks.records.curves import SETTINGS, curve_names, options_place
 from dlscale.benchmarks.study.plan import Launch, Plan, num_comparisons
 from dlscale.benchmarks.study.splitting import row_carriers
 from dlscale.collectives import capabilities
@@ -61,17 +61,16 @@ def planned_cells(plan: Plan, todo: Sequence[Launch]) -> list[PlannedCells]:
     groups: dict[tuple[str, ...], list[Launch]] = {}
     for launch in plan.launches:
         groups.setdefault(tuple(case.cell.id for case in launch.cases), []).append(launch)
-    names = named_cells(
-        (launches[0].cell for launches in groups.values()),
-        settings=[name for name in SETTINGS if name != "batch"],
-    )
+    cells = [launches[0].cell for launches in groups.values()]
+    settings = [name for name in SETTINGS if name != "batch"]
+    names = curve_names({cell.id: cell for cell in cells}, settings=settings)
     rows = []
     for launches in groups.values():
         own = [left[_place(launch)] for launch in launches if _place(launch) in left]
         rows.append(
             PlannedCells(
                 cells=tuple(case.cell for case in launches[0].cases),
-                curve=names[launches[0].cell.id].curve,
+                curve=names[launches[0].cell.id],
                 num_launches=len(launches),
                 num_left=len(own),
                 seconds=plan.seconds(own),
@@ -92,7 +91,7 @@ def planned_cells(plan: Plan, todo: Sequence[Launch]) -> list[PlannedCells]:
             cell.split,
             *(cell.num_ranks, cell.num_servers, row.controls, cell.local_batch),
             *(cell.precision != study.precision, cell.compiled),
-            options_order(cell),
+            options_place(cell),
             cell.target.learning_rate if cell.target else 0.0,
         )
 
@@ -126,8 +125,10 @@ def axes_text(plan: Plan) -> str:
     """`axes: gloo.bucket_cap_mb 1, 25: 3 curves`; empty without any."""
     study = plan.study
     cells = {case.cell.id: case.cell for case in cases_of(plan.launches) if case.cell.control == "train"}
-    named = named_cells(cells.values(), settings=SETTINGS).values()
-    curves = {(cell.workload, cell.framework, cell.num_servers, cell.curve) for cell in named}
+    names = curve_names(cells, settings=SETTINGS)
+    curves = {
+        (cell.workload, cell.framework, cell.num_servers, names[cell_id]) for cell_id, cell in cells.items()
+    }
     axes = [f"{name} {', '.join(map(str, values))}" for name, values in study.axes.items()]
     return f"axes: {'; '.join(axes)}: {plural(len(curves), 'curve')}" if axes else ""
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from dlscale.analysis.findings import compression, solution_table
-from dlscale.analysis.findings.compression import FAILED
-from dlscale.analysis.findings.failures import failed_cases
-from dlscale.analysis.render.data import study_json
-from dlscale.analysis.render.screen import render_full, render_screen
+from dlscale.analysis.frames.findings import compression, scaling, solution
+from dlscale.analysis.frames.findings.cautions import failed_cases
+from dlscale.analysis.frames.findings.compression import FAILED
+from dlscale.analysis.frames.load import Study
+from dlscale.analysis.frames.render import screen
+from dlscale.analysis.frames.render.text import as_data
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.browser import open_page
@@ -23,9 +24,9 @@ from dlscale.benchmarks.cli.options import (
     results_option,
     system_option,
 )
-from dlscale.benchmarks.cli.predicted import predicted_option, with_predictions
-from dlscale.benchmarks.cli.show_predictions import rehearsed_folder, report_prediction, report_rehearsal
-from dlscale.benchmarks.cli.study_report import PAGE, Loaded, load, put
+from dlscale.benchmarks.cli.predicted import predicted_option, report_prediction, with_predictions
+from dlscale.benchmarks.cli.rehearsal_report import rehearsed_folder, report_rehearsal
+from dlscale.benchmarks.cli.study_report import PAGE, findings_of, load, put
 from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.prediction import ENDING
 from dlscale.benchmarks.records.record import Base
@@ -94,48 +95,38 @@ def report(
         return report_rehearsal(rehearsed, as_json=as_json, in_browser=in_browser)
     with uncollected():
         loaded = with_predictions(load(store, base=base, running=store.busy), predicted)
-        status = _show(loaded, as_json=as_json, full=full)
-    if in_browser and (loaded.folder / PAGE).is_file():
-        open_page(loaded.folder / PAGE)
-    return status
+        findings = findings_of(loaded)
+        if as_json:
+            click.echo(json.dumps(as_data(loaded, findings)))
+        else:
+            screen.show(loaded, findings, console=Console(), full=full)
+            put(loaded, findings, store.folder)
+    if in_browser and (store.folder / PAGE).is_file():
+        open_page(store.folder / PAGE)
+    return _status(loaded)
 
 
 def show_study(store: Store) -> int:
     """Print one screen about a study, draw its figures and its page, and print where; returns the exit status."""
+    from dlscale.benchmarks.cli.figures import draw_figures
+
     with uncollected():
-        loaded = load(store)
-        Console().print(render_screen(loaded.study, loaded.found))
-        if loaded.errors:  # figures rest on findings, too
-            click.echo("no figures: not all findings could be computed", err=True)
-        else:  # first: where the disk is full, one complaint is enough
-            from dlscale.benchmarks.cli.figures import draw_figures
-
-            draw_figures(loaded, store.figures_folder)
-        put(loaded.page(), loaded.folder, link=True)
-    return _status(loaded)
+        study = load(store)
+        findings = findings_of(study)
+        screen.show(study, findings, console=Console())
+        draw_figures(study, findings, store.figures_folder)
+        put(study, findings, store.folder, link=True)
+    return _status(study)
 
 
-def _show(loaded: Loaded, *, as_json: bool, full: bool) -> int:
-    if as_json:
-        click.echo(json.dumps(study_json(loaded.found)))
-        return _status(loaded)
-    page = loaded.page()
-    if full:
-        Console().print(render_full(loaded.study, loaded.found))
-    else:
-        Console().print(render_screen(loaded.study, loaded.found))
-    put(page, loaded.folder)
-    return _status(loaded)
-
-
-def _status(loaded: Loaded) -> int:
-    study = loaded.study
-    failed = failed_cases(study)
-    if study.bad_files or study.left_out or failed or loaded.errors:
+def _status(study: Study) -> int:
+    for sentence in study.errors:
+        click.echo(f"warning: {sentence}", err=True)
+    if study.bad_files or study.left_out or study.errors or len(failed_cases(study)):
         return FAILED_CASES
-    if any(cell.gate == FAILED for cell in compression.FINDING.of(study)):
+    if (compression.FINDING.of(study)["accuracy_gate"] == FAILED).any():
         return FAILED_CASES
-    if solutions := solution_table.FINDING.of(study):
-        return 0 if any(row.num_reached for row in solutions) else INSUFFICIENT_DATA
-    intervals = [row.throughput for row in loaded.rows if row.throughput]
-    return 0 if any(interval.low is not None for interval in intervals) else INSUFFICIENT_DATA
+    solved = solution.FINDING.of(study)
+    if len(solved):
+        return 0 if (solved["num_reached"] > 0).any() else INSUFFICIENT_DATA
+    return 0 if scaling.FINDING.of(study)["samples_per_second_low"].notna().any() else INSUFFICIENT_DATA

@@ -8,8 +8,6 @@ from itertools import groupby
 
 import click
 
-from dlscale.analysis.curves import SETTINGS, named_cells
-from dlscale.analysis.records import NamedCell
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, rows_text, show_plan
@@ -19,6 +17,7 @@ from dlscale.benchmarks.launch.campaign import Campaign, open_campaign, run_laun
 from dlscale.benchmarks.launch.other_load import read_other_load
 from dlscale.benchmarks.launch.preparing import prepare_campaign
 from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.curves import SETTINGS, curve_names
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import System
@@ -103,14 +102,14 @@ def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
     plan = campaign.plan
     several = plan.study.axes
     # Of all cases: a launch whose training is done begins with another one.
-    cells = (case.cell for launch in plan.launches for case in launch.cases) if several else ()
-    named = named_cells(cells, settings=SETTINGS)
+    cells = [case.cell for launch in plan.launches for case in launch.cases] if several else []
+    names = curve_names({cell.id: cell for cell in cells}, settings=SETTINGS)
     with LaunchProgress(num_launches=len(launches), planned_seconds=plan.seconds(launches)) as progress:
         for index, members in groupby(launches, key=lambda launch: launch.cases[0].block):
             # Each tier of sizes has blocks of its own.
             block = f"block {index % plan.num_launches + 1}/{plan.num_launches}"
             for launch in members:
-                training = _training_of(named[launch.cell.id] if several else launch.cell)
+                training = _training_of(launch.cell, names.get(launch.cell.id, launch.cell.method))
                 progress.started(f"{block}, {training}", plan.seconds([launch]))
                 records = run_launch(campaign, launch)
                 progress.finished(
@@ -118,9 +117,8 @@ def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
                 )
 
 
-def _training_of(cell: Cell) -> str:
+def _training_of(cell: Cell, curve: str) -> str:
     if cell.control == "whole_machine":
         return f"{cell.workload} in {cell.framework}, 1 rank on all cores as a reference"
     ranks = f"{cell.num_ranks} rank{'s' if cell.num_ranks > 1 else ''}"
-    name = cell.curve if isinstance(cell, NamedCell) else cell.method
-    return f"{cell.workload} in {cell.framework} over {name} on {ranks}"
+    return f"{cell.workload} in {cell.framework} over {curve} on {ranks}"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from dlscale.analysis.variants import Variants
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object
+from dlscale.benchmarks.records.cell import Setting
+from dlscale.benchmarks.records.curves import OF_METHOD, SETTINGS
 from dlscale.benchmarks.records.record import BASES, Base
 from dlscale.benchmarks.study.axes import TARGET_FIELDS
 from dlscale.benchmarks.study.study import Study
@@ -35,15 +36,19 @@ class StatedStudy:
             return []
 
     @property
-    def variants(self) -> Variants:
-        """The axes of the study, none where that is not said."""
+    def axes(self) -> Mapping[str, Sequence[Setting]]:
+        """The axes of the study, setting -> values, the first of which is the reference; none where not said."""
         try:
             study = Study.model_validate(self.fields)
         except ValidationError:
-            return Variants()
+            return {}
         # Learning rates change no speed.
-        axes = {name: values for name, values in study.axes.items() if name not in TARGET_FIELDS}
-        return Variants(axes=axes)
+        return {name: values for name, values in study.axes.items() if name not in TARGET_FIELDS}
+
+    @property
+    def settings(self) -> Sequence[str]:
+        """The settings besides backends' options that tell curves apart; none where all are of one family."""
+        return () if all("." in name or name in OF_METHOD for name in self.axes) else SETTINGS
 
     @property
     def base(self) -> Base | None:

@@ -16,7 +16,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from dlscale.analysis.frames import theme
-from dlscale.analysis.frames.cells import rates_are_tried
 from dlscale.analysis.frames.finding import (
     PLACE,
     Column,
@@ -40,6 +39,7 @@ from dlscale.analysis.frames.statistics import (
 )
 from dlscale.analysis.frames.text import digits, interval, listed, plural, settings_text
 from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.curves import rates_are_tried
 from dlscale.benchmarks.records.target import Target
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.capabilities import capabilities

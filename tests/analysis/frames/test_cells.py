@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.analysis.frames.cells import SETTINGS, curve_names, options_place
+from dlscale.benchmarks.records.curves import SETTINGS, curve_names, options_place
 from dlscale.analysis.frames.load import Study
 from tests.made_records import make_record
 
