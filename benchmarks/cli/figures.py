@@ -22,9 +22,9 @@ from dlscale.benchmarks.cli.options import (
     results_option,
     system_option,
 )
-from dlscale.benchmarks.cli.predicted import predicted_option, with_predictions
+from dlscale.benchmarks.cli.predicted import load_predicted, predicted_option
 from dlscale.benchmarks.cli.published import check_published, draw_published
-from dlscale.benchmarks.cli.study_report import findings_of, load, tell_left_out
+from dlscale.benchmarks.cli.study_report import findings_of, tell_left_out
 from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
@@ -156,7 +156,7 @@ def figures(
         )
     store = Store(choose_study(results, names[0] if names else None, system=system))
     with uncollected():
-        study = with_predictions(load(store, base=base), predicted)
+        study = load_predicted(store, predicted, base=base)
         _check_backends(study, backends)
         if medium == PAPER:
             width, folder = width or PAPER_INCHES, out or store.figures_folder / PAPER

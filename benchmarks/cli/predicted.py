@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from rich.console import Console
+from rich.text import Text
 
-from dlscale.analysis.declare import Table
-from dlscale.analysis.findings import predicted_points
-from dlscale.analysis.findings.predicted_points import (
-    PREDICTED_POINTS,
-    lead_sentences,
-    place_predictions,
-    placed_row,
-    training_text,
-)
+from dlscale.analysis.frames.findings import predicted
 from dlscale.analysis.frames.load import Study
-from dlscale.analysis.render.grid import render_table
+from dlscale.analysis.frames.render.screen import grid
+from dlscale.analysis.frames.render.text import rows_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.option_kinds import Words
-from dlscale.benchmarks.cli.study_report import Loaded, load, load_study, tell_left_out
+from dlscale.benchmarks.cli.study_report import load, tell_left_out
 from dlscale.benchmarks.records.prediction import ENDING, PREDICTIONS_FOLDER, read_predictions
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
@@ -46,35 +39,29 @@ def predicted_option(command: F) -> F:
     )(command)
 
 
-def with_predictions(loaded: Loaded, named: Sequence[str]) -> Loaded:
-    """The study with the named predictions beside its table.
+def load_predicted(
+    store: Store, named: Sequence[str], *, base: Base | None = None, running: bool = False
+) -> Study:
+    """The frames of the study with the named predictions.
 
-    Those of other trainings are told on stderr. Raises UsageError for a file that is not there or not valid, and if no
+    Those of other trainings are named on stderr. Raises UsageError for a file that is not there or not valid, and if no
     prediction belongs to the study.
     """
+    study = load(store, base=base, running=running)
     if not named:
-        return loaded
-    folder = loaded.folder.resolve().parent / PREDICTIONS_FOLDER
+        return study
+    folder = store.folder.resolve().parent / PREDICTIONS_FOLDER
     files = list(dict.fromkeys(path for name in named for path in _files(folder, name)))
-    records = [record for path in files for record in read_predictions(path)]
-    points, left = place_predictions(records, loaded.rows)
-    if not points:
-        predicted = "; ".join(dict.fromkeys(map(training_text, records)))
-        trained = "; ".join(f"{family.title}, batch {family.batch}" for family in loaded.study.families)
+    study.predictions = [record for path in files for record in read_predictions(path)]
+    if predicted.FINDING.of(study).empty:
+        asked = "; ".join(dict.fromkeys(map(predicted.stated, study.predictions)))
+        trained = "; ".join(dict.fromkeys(study.trained["training"]))
         raise UsageError(
-            f"no prediction in {', '.join(named)} belongs to {loaded.folder.name}: predicted is {predicted}; the "
-            f"study has {trained or 'no training'}; predict that with dlscale predict"
+            f"no prediction in {', '.join(named)} belongs to {study.name}: predicted is {asked}; the study has "
+            f"{trained or 'no training'}; predict that with dlscale predict"
         )
-    for sentence in left:
+    for sentence in predicted.not_shown(study):
         click.echo(f"not shown: {sentence}", err=True)
-    return replace(loaded, study=replace(loaded.study, predictions=tuple(records)))
-
-
-def load_predicted(store: Store, named: Sequence[str], *, base: Base | None = None) -> Study:
-    """The frames of the study with the named predictions. Raises UsageError as `with_predictions`."""
-    study = load_study(store, base=base)
-    if named:
-        study.predictions = list(with_predictions(load(store, base=base), named).study.predictions)
     return study
 
 
@@ -93,35 +80,21 @@ def _files(folder: Path, name: str) -> list[Path]:
 def compare_predicted(folder: Path, named: Sequence[str], *, as_json: bool) -> int:
     """Print the predictions of sizes that the study in `folder` measured, with their errors; returns the exit status.
 
-    Status 4 if it measured none of them, 2 if records were left out. Raises UsageError as `with_predictions`.
+    Status 4 if it measured none of them, 2 if records were left out. Raises UsageError as `load_predicted`.
     """
-    loaded = with_predictions(load(Store(folder)), named)
-    every = predicted_points.FINDING.of(loaded.study)
-    points = [point for point in every if point.error is not None]
+    study = load_predicted(Store(folder), named)
+    every = predicted.FINDING.of(study)
+    rows = every[every["error"].notna()]
     if as_json:
-        _print_rows(map(placed_row, points))
+        click.echo(json.dumps({"schema": 2, "rows": rows_of(predicted.FINDING.exported(rows))}))
+    elif len(rows):
+        console = Console(highlight=False)
+        console.print(Text(predicted.FINDING.sentence(rows)))
+        console.print(grid(predicted.FINDING.table(rows)))
     else:
-        _print([PREDICTED_POINTS.of(points), *lead_sentences(points)])
-        if not points:
-            sizes = sorted({point.record.num_ranks for point in every})
-            click.echo(
-                f"{loaded.folder.name} measured none of the predicted sizes ({', '.join(map(str, sizes))} ranks)",
-                err=True,
-            )
-    tell_left_out(loaded.study.bad_files, loaded.study.left_out)
-    if loaded.study.bad_files or loaded.study.left_out:
+        sizes = ", ".join(map(str, sorted(set(every["num_ranks"]))))
+        click.echo(f"{study.name} measured none of the predicted sizes ({sizes} ranks)", err=True)
+    tell_left_out(study.bad_files, study.left_out)
+    if study.bad_files or study.left_out:
         return FAILED_CASES
-    return 0 if points else INSUFFICIENT_DATA
-
-
-def _print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
-    click.echo(json.dumps({"schema": 1, "rows": list(rows)}))
-
-
-def _print(parts: Iterable[Table | str]) -> None:
-    console = Console(highlight=False)
-    for part in parts:
-        if isinstance(part, str):
-            console.print(part, markup=False, soft_wrap=True)
-        else:
-            console.print(*render_table(part), sep="\n")
+    return 0 if len(rows) else INSUFFICIENT_DATA

@@ -24,8 +24,8 @@ from dlscale.benchmarks.cli.options import (
     results_option,
     system_option,
 )
-from dlscale.benchmarks.cli.predicted import predicted_option, report_prediction, with_predictions
-from dlscale.benchmarks.cli.rehearsal_report import rehearsed_folder, report_rehearsal
+from dlscale.benchmarks.cli.predicted import load_predicted, predicted_option
+from dlscale.benchmarks.cli.show_predictions import rehearsed_folder, report_prediction, report_rehearsal
 from dlscale.benchmarks.cli.study_report import PAGE, findings_of, load, put
 from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.prediction import ENDING
@@ -94,7 +94,7 @@ def report(
             ) from None
         return report_rehearsal(rehearsed, as_json=as_json, in_browser=in_browser)
     with uncollected():
-        loaded = with_predictions(load(store, base=base, running=store.busy), predicted)
+        loaded = load_predicted(store, predicted, base=base, running=store.busy)
         findings = findings_of(loaded)
         if as_json:
             click.echo(json.dumps(as_data(loaded, findings)))
