@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 
 from dlscale.analysis.frames.cells import FIELDS
 from dlscale.analysis.frames.load import Study
+from dlscale.analysis.frames.statistics import NONE, Interval
 from dlscale.analysis.frames.text import CONTROL_NAMES, number, plural, with_limits
 
 CELL_FIELDS = ("cell", "system", *FIELDS, "evidence", "fingerprint", "curve")  # of every row with a cell
@@ -202,3 +203,8 @@ def frame_of(rows: Sequence[Mapping[str, Any]], *columns: str) -> pd.DataFrame:
         return pd.DataFrame(columns=list(dict.fromkeys(columns)), dtype=object)
     frame = pd.DataFrame(rows)
     return frame.reindex(columns=list(dict.fromkeys([*frame, *columns])))
+
+
+def columns_of(intervals: Sequence[Interval], name: str, index: pd.Index) -> pd.DataFrame:
+    """The columns of an interval per row; they are there without a row, too."""
+    return pd.DataFrame([one.columns(name) for one in intervals], index, list(NONE.columns(name)))

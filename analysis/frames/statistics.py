@@ -67,11 +67,6 @@ class Interval(NamedTuple):
 NONE = Interval(np.nan, method="", n=np.nan)
 
 
-def columns_of(intervals: Sequence[Interval], name: str, index: pd.Index) -> pd.DataFrame:
-    """The columns of an interval per row; they are there without a row, too."""
-    return pd.DataFrame([one.columns(name) for one in intervals], index, list(NONE.columns(name)))
-
-
 def known(values: ArrayLike) -> Floats:
     """The values that are not NaN."""
     array = np.asarray(values, np.float64)

@@ -11,10 +11,10 @@ from dlscale.analysis.proposal.sizes import node_hours_request
 from dlscale.analysis.proposal.write import NAME, write_proposal
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
+from dlscale.benchmarks.cli.old_study import load, tell_left_out, with_predictions
 from dlscale.benchmarks.cli.option_kinds import Backends
 from dlscale.benchmarks.cli.options import base_option, choose_study, results_option, system_option
-from dlscale.benchmarks.cli.predicted import predicted_option, with_predictions
-from dlscale.benchmarks.cli.study_report import load, tell_left_out
+from dlscale.benchmarks.cli.predicted import predicted_option
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
 

@@ -3,10 +3,11 @@
 from dlscale.analysis.frames.finding import Finding, load
 
 NAMES = (
-    "cautions",
     "verdict",
-    "scaling",
+    "cautions",
     "waterfall",
+    "scaling",
+    "predicted",
     "comparison",
     "solution",
     "evaluations",

@@ -25,13 +25,14 @@ from dlscale.analysis.frames.finding import (
     Column,
     Drawing,
     Finding,
+    columns_of,
     of_trainings,
     on_most_ranks,
     on_several_ranks,
 )
 from dlscale.analysis.frames.findings.cautions import is_busy
 from dlscale.analysis.frames.load import Study
-from dlscale.analysis.frames.statistics import NONE, columns_of, ratio
+from dlscale.analysis.frames.statistics import NONE, ratio
 from dlscale.analysis.frames.text import digits, plural, size_text, with_limits
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import Cell

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dlscale.benchmarks.records.curves import SETTINGS, curve_names, options_place
 from dlscale.analysis.frames.load import Study
+from dlscale.benchmarks.records.curves import SETTINGS, curve_names, options_place
 from tests.made_records import make_record
 
 
