@@ -251,10 +251,11 @@ def draw(rows: pd.DataFrame, axes: Axes) -> None:
             if loss >= LABELLED:
                 axes.text(left + loss / 2, place, f"{loss:.0f}", **middle)
         axes.barh(place, -left, 0.56, left=left, color=theme.KEPT, alpha=0.25)
-        axes.text(left / 2, place, f"{left:.0f} % left", **middle)
-    axes.set(ylim=(max(rows["cell"].nunique() - 0.5, axes.get_ylim()[0]), -1.1), xlim=(0, start), yticks=[])
+        axes.text(left / 2, place, f"{left:.0f} % kept", **middle)
+    top = -1.1 if len(seen) < 5 else -1.5  # above it are one or two rows of the legend
+    axes.set(ylim=(max(rows["cell"].nunique() - 0.5, axes.get_ylim()[0]), top), xlim=(0, start), yticks=[])
     axes.set_xlabel(f"of the ideal speed [%], on {plural(rows['num_ranks'].iloc[0], 'rank')}")
-    axes.legend(seen.values(), seen, loc="upper left", ncols=5, handlelength=1.2, columnspacing=1)
+    axes.legend(seen.values(), seen, loc="upper left", ncols=4, handlelength=1.2, columnspacing=1)
 
 
 SHARE: dict[str, Any] = {"unit": "%", "factor": 100.0, "write": digits(1)}
