@@ -33,7 +33,7 @@ from scipy.optimize import nnls
 from dlscale.analysis.frames.load import Study
 from dlscale.analysis.predict.backends import ExchangeRule, rule_of
 from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
-from dlscale.analysis.predict.costs import Floats, load_costs
+from dlscale.analysis.predict.costs import Floats, table_of
 from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.network import Limits
 from dlscale.analysis.predict.prediction import predict_point
@@ -349,7 +349,7 @@ def on_node(scenario: Scenario, study: Study, *, source: str) -> Scenario:
     alone = replace(alone, contention=NO_LIMITS)
     trained = {cell.backend: own for cell, own in _trainings(alone, study) if _is_on_node(alone, cell)}
     if rule.overlap == "none":
-        copying, longer = _copying(alone, study, trained), load_costs().in_training.factors
+        copying, longer = _copying(alone, study, trained), tuple(table_of("costs")["in_training"]["factors"])
         return replace(alone, copying=copying, in_training=longer, contention_source=source)
     if rule.backend not in trained or "none" not in trained:
         return replace(alone, contention=scenario.contention)

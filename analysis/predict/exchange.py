@@ -1,36 +1,21 @@
 """How long an exchange of gradients between nodes takes: closed forms in phases (LogGP without gaps), in NumPy.
 
-In a phase all flows run at the same time, and the next one begins when all have ended. N nodes, a message of n bytes:
-
-    ring                 2 (N - 1) steps to the right neighbour, 2 (N - 1) / N n in all
-    two_level_ring       rings of R neighbours reduce and scatter, rings across them reduce, the first ones gather;
-                         R is the divisor of N nearest to its square root
-    recursive_doubling   log2 N exchanges of all n with the partner at distance 1, 2, 4 ...
-    halving_doubling     log2 N exchanges of n/2, n/4 ... with the partner at distance 1, 2, 4 ..., and the same back
-    tree                 a binomial tree to node 0, and back
-    parameter_servers    every rank sends n / S to each of S servers, and gets as much back
-
-Where N is no power of two, the surplus over the last one, Q, is added before and gets the result after: of the first
-2 (N - Q) nodes each odd one sends everything to its left neighbour (as collectives/ring/src/network/doubling.cpp does).
-A phase of K messages in a row, of s n bytes per flow and an added share a, takes
+In a phase all flows run at the same time, and the next one begins when all have ended. K messages in a row, of s n bytes
+per flow and an added share a, take
 
     K (L + G) + n (max over links of (bytes of flows on it / n) / its rate + a g)
 
 L is the latency of a message, G what one between groups has more, g the seconds to add a byte. Links are what a node
 sends and receives, what leaves and enters a group, and with minimal routing what goes from one group to another: there
-flows are counted, as no formula knows which of them share a link. Every exchange is affine in n: two numbers (`cost`).
-Ranks that share a node first sum their gradients in its memory: 2 r n / M seconds for r ranks, read once and written
-once; or, from GPU to GPU, in a ring over their links of rate D: 2 (r - 1)/r n / D. Where a study has measured exchanges
-within a node, these are taken.
-
-Single messages are late by an exponential time J. The latest of F flows with K of them in a row each is late by the
-largest of F draws from a gamma distribution of shape K (`late`), a quantile of which is a quantile of the gamma.
+flows are counted, as no formula knows which of them share a link. Every exchange is affine in n (`cost`). The phases of
+each algorithm, ranks that share a node and jitter: docs/prediction.md. Where N is no power of two, the surplus over the
+last one, Q, is added before and gets the result after: of the first 2 (N - Q) nodes each odd one sends everything to
+its left neighbour (as collectives/ring/src/network/doubling.cpp does).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -51,9 +36,7 @@ MEAN_QUANTILE = math.exp(-math.exp(-0.5772156649))
 Nodes = NDArray[np.int64]
 Placement = Literal["packed", "scattered"]
 Routing = Literal["minimal", "adaptive"]
-Algorithm = Literal[
-    "ring", "two_level_ring", "recursive_doubling", "halving_doubling", "tree", "parameter_servers"
-]
+Algorithm = Literal["ring", "recursive_doubling", "halving_doubling", "parameter_servers"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,87 +178,37 @@ def _within_node(network: Network, ranks_per_node: int) -> tuple[float, float]:
 
 def phases_of(exchange: NetworkExchange) -> tuple[Phase, ...]:
     """The phases between nodes, in order; none where a single node has nobody to send to."""
+    count = exchange.num_nodes
     if exchange.algorithm == "parameter_servers":
         return _parameter_servers(exchange)
-    return _ALGORITHMS[exchange.algorithm](exchange.num_nodes) if exchange.num_nodes > 1 else ()
-
-
-def _ring(num_nodes: int) -> tuple[Phase, ...]:
-    nodes, once = np.arange(num_nodes), (num_nodes - 1) / num_nodes
-    return (Phase(nodes, (nodes + 1) % num_nodes, 2 * once, once, 2 * (num_nodes - 1)),)
-
-
-def _two_level_ring(num_nodes: int) -> tuple[Phase, ...]:
-    divisors = [d for d in range(1, num_nodes + 1) if num_nodes % d == 0]
-    length = min(divisors, key=lambda d: (abs(math.log(d / math.sqrt(num_nodes))), d))
-    rows = num_nodes // length
-    if length == 1:
-        return _ring(num_nodes)
-    nodes = np.arange(num_nodes)
-    right = nodes - nodes % length + (nodes + 1) % length
-    once, across = (length - 1) / length, (rows - 1) / rows / length
-    around = Phase(nodes, right, once, once, length - 1)
-    return (
-        around,
-        Phase(nodes, (nodes + length) % num_nodes, 2 * across, across, 2 * (rows - 1)),
-        around._replace(added=0.0),
-    )
-
-
-def _recursive_doubling(num_nodes: int) -> tuple[Phase, ...]:
-    return _around_power_of_two(num_nodes, lambda _: [(1.0, 1.0)])
-
-
-def _halving_doubling(num_nodes: int) -> tuple[Phase, ...]:
-    return _around_power_of_two(num_nodes, lambda bit: [(0.5 / bit, 0.5 / bit), (0.5 / bit, 0.0)])
-
-
-def _tree(num_nodes: int) -> tuple[Phase, ...]:
-    nodes = np.arange(num_nodes)
-    children = [(bit, nodes[nodes % (2 * bit) == bit]) for bit in _bits(num_nodes)]
-    up = [Phase(own, own - bit, 1.0, 1.0) for bit, own in children]
-    return (*up, *(phase.back() for phase in reversed(up)))
+    if count == 1:
+        return ()
+    if exchange.algorithm == "ring":
+        nodes, once = np.arange(count), (count - 1) / count
+        return (Phase(nodes, (nodes + 1) % count, 2 * once, once, 2 * (count - 1)),)
+    return tuple(_doubling(count, halves=exchange.algorithm == "halving_doubling"))
 
 
 def _parameter_servers(exchange: NetworkExchange) -> tuple[Phase, ...]:
     num_servers, per_node = exchange.num_servers, exchange.ranks_per_node
-    servers = exchange.num_nodes + np.arange(num_servers) // per_node
-    share = per_node / num_servers
+    servers, share = exchange.num_nodes + np.arange(num_servers) // per_node, per_node / num_servers
     push = Phase(np.arange(exchange.num_nodes), servers, share, exchange.num_nodes * share, all_pairs=True)
     return push, push.back()
 
 
-def _bits(num_nodes: int) -> list[int]:
-    """1, 2, 4 ... below `num_nodes`."""
-    return [1 << k for k in range((num_nodes - 1).bit_length())]
-
-
-def _around_power_of_two(
-    num_nodes: int, shares_of: Callable[[int], list[tuple[float, float]]]
-) -> tuple[Phase, ...]:
-    """Exchanges of (share, added) with partners at each distance, of the nodes that a power of two leaves.
-
-    The surplus is added before and served after.
-    """
+def _doubling(num_nodes: int, *, halves: bool) -> list[Phase]:
+    """Exchanges with partners at distance 1, 2, 4 ...: of everything, or of n/2, n/4 ... there and the same back."""
     surplus = num_nodes - (1 << (num_nodes.bit_length() - 1))
     guests = np.arange(1, 2 * surplus, 2)
     nodes = np.setdiff1d(np.arange(num_nodes), guests)
-    there: list[Phase] = []
-    back: list[Phase] = []
-    for bit in _bits(len(nodes)):
-        partners = nodes[np.arange(len(nodes)) ^ bit]
-        first, *second = [Phase(nodes, partners, *shares) for shares in shares_of(bit)]
-        there, back = [*there, first], [*second, *back]
-    if surplus:
-        before = Phase(guests, guests - 1, 1.0, 1.0)
-        there, back = [before, *there], [*back, before.back()]
-    return (*there, *back)
-
-
-_ALGORITHMS: dict[str, Callable[[int], tuple[Phase, ...]]] = {
-    "ring": _ring,
-    "two_level_ring": _two_level_ring,
-    "recursive_doubling": _recursive_doubling,
-    "halving_doubling": _halving_doubling,
-    "tree": _tree,
-}
+    bits = [1 << power for power in range((len(nodes) - 1).bit_length())]
+    partners = [(bit, nodes[np.arange(len(nodes)) ^ bit]) for bit in bits]
+    if halves:
+        there = [Phase(nodes, others, 0.5 / bit, 0.5 / bit) for bit, others in partners]
+        there += [phase.back() for phase in reversed(there)]
+    else:
+        there = [Phase(nodes, others, 1.0, 1.0) for _, others in partners]
+    if not surplus:
+        return there
+    before = Phase(guests, guests - 1, 1.0, 1.0)
+    return [before, *there, before.back()]

@@ -18,16 +18,15 @@ and lie between the lowest and the highest of them: the profile's `time_factors`
 from __future__ import annotations
 
 import math
-import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import PositiveFloat, model_validator
 
 from dlscale.analysis.frames.text import seconds_text
-from dlscale.analysis.predict.costs import load_costs, step_cost
+from dlscale.analysis.predict.costs import step_cost, table_of
 from dlscale.analysis.predict.network import Limits
 from dlscale.analysis.predict.profile import Gradient, Profile, at_share
 from dlscale.base import definitions
@@ -78,48 +77,6 @@ class StoredProfile(Frozen):
             if fact.source not in self.sources:
                 raise ValueError(f"source {fact.source!r} is not in [sources]")
         return self
-
-
-class Stated(Frozen):
-    """A published rate, between the lowest and the highest that is stated."""
-
-    systems: list[Text]
-    of: Literal["node", "device"]
-    low: PositiveFloat
-    high: PositiveFloat
-    kind: Literal["text", "table", "figure"]
-    source: Text
-
-
-class SampleRate(Stated):
-    """Samples per second of a workload's published preset."""
-
-    workload: Text
-
-
-class StatedVariation(Frozen):
-    """Coefficients of variation of steps."""
-
-    low: PositiveFloat
-    high: PositiveFloat
-    source: Text
-
-
-class Sustained(Frozen):
-    """The file `sustained.toml`."""
-
-    peaks: Text
-    variation: StatedVariation
-    gpu_variation: StatedVariation
-    rates: list[SampleRate]
-    flops: list[Stated]
-    least_batches: list[Stated] = []
-
-
-def load_sustained() -> Sustained:
-    """What is published."""
-    text = resources.files(PACKAGE).joinpath("sustained.toml").read_text(encoding="utf-8")
-    return Sustained.model_validate(tomllib.loads(text))
 
 
 def stored_names() -> list[str]:
@@ -177,11 +134,11 @@ def public_profile(
     stored = stored_profile(system, workload)
     if stored and (stored.preset, stored.framework) == (preset, framework):
         return stored
-    facts, known = load_workload(workload), load_sustained()
+    facts = load_workload(workload)
     device = device or system.default_device
     sharing = 1 if device == "gpu" else ranks_per_node
-    variation = known.gpu_variation if device == "gpu" else known.variation
-    pace = _pace(known, system, facts, facts.preset(preset), device=device, sharing=sharing)
+    vary = table_of("sustained")["gpu_variation" if device == "gpu" else "variation"]
+    pace = _pace(system, facts, facts.preset(preset), device=device, sharing=sharing)
     center = math.sqrt(pace.least * pace.most)
     profile = _split(
         facts,
@@ -192,8 +149,8 @@ def public_profile(
         sample_seconds=center,
         evidence="published" if pace.of_workload else "derived",
         source=pace.source,
-        variation=(variation.low, variation.high),
-        variation_source=f"another machine: {variation.source}",
+        variation=(vary["low"], vary["high"]),
+        variation_source=f"another machine: {vary['source']}",
         time_factors=(pace.least / center, pace.most / center),
     )
     profile = replace(profile, evidence="derived")
@@ -281,14 +238,18 @@ def _layers(workload: Workload, preset: Preset) -> Sequence[Layer]:
 
 def _with_least_batch(profile: Profile, system: System, *, device: str, sharing: int = 1) -> Profile:
     """The profile with how many samples a step computes at least as long as, where that is published."""
-    owner = "device" if device == "gpu" else "node"
-    for it in load_sustained().least_batches:
-        if system.name in it.systems and it.of == owner:
-            low, high = it.low / sharing, it.high / sharing
-            value = f"as of {low:g} to {high:g} samples"
-            origin = Origin(input="least time of a step", value=value, kind="published", source=it.source)
-            return replace(profile, least_batch=(low, high), origins=(*profile.origins, origin))
+    for it in _of(system, "least_batches", device):
+        low, high = it["low"] / sharing, it["high"] / sharing
+        value = f"as of {low:g} to {high:g} samples"
+        origin = Origin(input="least time of a step", value=value, kind="published", source=it["source"])
+        return replace(profile, least_batch=(low, high), origins=(*profile.origins, origin))
     return profile
+
+
+def _of(system: System, table: str, device: str) -> list[dict[str, Any]]:
+    """What a table of sustained.toml states of the system's nodes or GPUs."""
+    owner = "device" if device == "gpu" else "node"
+    return [it for it in table_of("sustained")[table] if system.name in it["systems"] and it["of"] == owner]
 
 
 def _with_fixed_cost(profile: Profile, system: System, *, device: str, is_part: bool) -> Profile:
@@ -312,7 +273,7 @@ def _with_fixed_cost(profile: Profile, system: System, *, device: str, is_part: 
         profile = at_share(profile, 1 + fixed / profile.backward_seconds)
     fixed = min(fixed, profile.backward_seconds)
     factors = (low / fixed, high / fixed)
-    source = f"{load_costs().source.partition(' (')[0]}, by the processors' frequencies"
+    source = f"{table_of('costs')['source'].partition(' (')[0]}, by the processors' frequencies"
     origin = Origin(
         input="part of a step that does not depend on the batch",
         value=_between(fixed, factors),
@@ -331,23 +292,17 @@ class Pace(NamedTuple):
     of_workload: bool = False  # published of the workload itself
 
 
-def _pace(
-    known: Sustained, system: System, facts: Workload, preset: Preset, *, device: str, sharing: int
-) -> Pace:
-    owner = "device" if device == "gpu" else "node"
-    of_system = [rate for rate in known.rates if system.name in rate.systems and rate.of == owner]
-    own = [rate for rate in of_system if rate.workload == facts.name and preset.name == PUBLISHED_PRESET]
+def _pace(system: System, facts: Workload, preset: Preset, *, device: str, sharing: int) -> Pace:
+    rates = _of(system, "rates", device)
+    own = [it for it in rates if it["workload"] == facts.name and preset.name == PUBLISHED_PRESET]
     if own:
-        least, most = sharing / max(rate.high for rate in own), sharing / min(rate.low for rate in own)
-        return Pace(least, most, _sources(own), of_workload=True)
+        low, high = min(it["low"] for it in own), max(it["high"] for it in own)
+        return Pace(sharing / high, sharing / low, _sources(own), of_workload=True)
     work = sharing * step_flops(_layers(facts, preset))
-    stated = [
-        *_operations(of_system),
-        *(it for it in known.flops if system.name in it.systems and it.of == owner),
-    ]
+    stated = [*_operations(rates), *_of(system, "flops", device)]
     if stated:
-        low, high = min(it.low for it in stated), max(it.high for it in stated)
-        text = f"{low:.3g} to {high:.3g} operations per second of other networks on such a {owner}"
+        low, high = min(it["low"] for it in stated), max(it["high"] for it in stated)
+        text = f"{low:.3g} to {high:.3g} operations per second of other networks on such a {stated[0]['of']}"
         return Pace(work / high, work / low, f"{text}: {_sources(stated)}")
     peaks = system.devices.peak if device == "gpu" and system.devices else system.node.peak
     dtype = next((name for name in ("fp32", "fp64") if name in peaks), None)
@@ -356,13 +311,10 @@ def _pace(
             f"no rate of {facts.name} is published for {system.name}, and its file states no fp32 peak to derive one "
             "from; add it with its source, or measure a profile and give it to dlscale predict --from"
         )
-    reference = load_system(known.peaks)
-    like = [
-        *_operations([it for it in known.rates if reference.name in it.systems]),
-        *(it for it in known.flops if reference.name in it.systems),
-    ]
+    reference, known = load_system(table_of("sustained")["peaks"]), table_of("sustained")
+    like = [it for it in (*_operations(known["rates"]), *known["flops"]) if reference.name in it["systems"]]
     there, peak = reference.node.peak["fp32"].number, peaks[dtype]
-    low, high = min(it.low for it in like) / there, max(it.high for it in like) / there
+    low, high = min(it["low"] for it in like) / there, max(it["high"] for it in like) / there
     text = (
         f"{100 * low:.2g} to {100 * high:.2g} % of the {dtype} peak of {peak.value} "
         f"({system.sources[peak.source]}), as on {reference.name}"
@@ -370,13 +322,13 @@ def _pace(
     return Pace(work / (high * peak.number), work / (low * peak.number), f"{text}: {_sources(like)}")
 
 
-def _operations(rates: Sequence[SampleRate]) -> Iterator[Stated]:
+def _operations(rates: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """The rates in operations per second."""
     for rate in rates:
-        facts = load_workload(rate.workload)
+        facts = load_workload(rate["workload"])
         flops = step_flops(_layers(facts, facts.preset(PUBLISHED_PRESET)))
-        yield rate.model_copy(update={"low": flops * rate.low, "high": flops * rate.high})
+        yield {**rate, "low": flops * rate["low"], "high": flops * rate["high"]}
 
 
-def _sources(stated: Sequence[Stated]) -> str:
-    return "; ".join(dict.fromkeys(it.source for it in stated))
+def _sources(stated: Sequence[Mapping[str, Any]]) -> str:
+    return "; ".join(dict.fromkeys(it["source"] for it in stated))

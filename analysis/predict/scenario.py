@@ -12,8 +12,8 @@ from dlscale.analysis.predict.costs import (
     Coordination,
     Serving,
     contention_cost,
-    load_costs,
     serving_cost,
+    table_of,
 )
 from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.network import ASSUMED, Limits, Machine, Network, between_gpus, network_of
@@ -156,7 +156,7 @@ def origins_of(scenario: Scenario) -> list[Origin]:
         what = {"input": "time of a step", "value": f"{1e3 * profile.mean_step_seconds:.4g} ms"}
         found.insert(0, Origin(**what, kind=profile.evidence, source=profile.source))
     found += network.origins
-    known, costs = network.message_jitter_seconds, load_costs()
+    known, elsewhere = network.message_jitter_seconds, table_of("costs")["source"]
     if known is None and rule.exchanges and not any(it.input.startswith("jitter") for it in found):
         source = "it takes --calibrate with a run of dlscale collectives"
         found.append(Origin(input="jitter of messages", value="none", kind="not modelled", source=source))
@@ -168,7 +168,7 @@ def origins_of(scenario: Scenario) -> list[Origin]:
                 input=f"servers of {rule.backend}",
                 value=value,
                 kind="measured elsewhere",
-                source=costs.source,
+                source=elsewhere,
             )
         )
     if scenario.contention != NO_LIMITS:
@@ -179,7 +179,7 @@ def origins_of(scenario: Scenario) -> list[Origin]:
                 input=f"what {rule.backend} takes from computing",
                 value=f"{low} to {high} ns per byte",
                 kind="measured" if own else "measured elsewhere",
-                source=own or costs.source,
+                source=own or elsewhere,
             )
         )
     return list(dict.fromkeys([*found, *scenario.assumed]))
@@ -219,35 +219,20 @@ def check_sizes(scenario: Scenario, sizes: Sequence[int]) -> None:
 
 def changed_scenarios(scenario: Scenario) -> dict[str, Scenario]:
     """{what is different: the scenario then}; "as it is" is first."""
-    rule = scenario.rule
+    network, rule, late = scenario.network, scenario.rule, scenario.network.message_jitter_seconds
+    (slow, fast), (short, long) = network.rate_factors, network.latency_factors
     changed = {
         "as it is": scenario,
-        "twice the bandwidth": with_factors(scenario, link_rate=2),
-        "half the latency": with_factors(scenario, latency=0.5),
-        "half the jitter": with_factors(scenario, jitter=0.5),
+        "twice the bandwidth": replace(network, rate_factors=(2 * slow, 2 * fast)),
+        "half the latency": replace(network, latency_factors=(short / 2, long / 2)),
+        "half the jitter": replace(
+            scenario,
+            network=replace(network, message_jitter_seconds=late and late / 2),
+            noise=scenario.noise.scaled(0.5),
+        ),
     }
     if rule.bytes_per_element > 2:
         changed["bf16 gradients"] = replace(scenario, rule=replace(rule, bytes_per_element=2))
-    return changed
-
-
-def with_factors(
-    scenario: Scenario, *, link_rate: float = 1, latency: float = 1, jitter: float = 1
-) -> Scenario:
-    """The scenario with so many times the rate of all links, the latency, and the noise of steps and messages."""
-    network = scenario.network
-    late = network.message_jitter_seconds
-    groups = network.groups and replace(
-        network.groups,
-        group_bytes_per_second=network.groups.group_bytes_per_second * link_rate,
-        pair_bytes_per_second=network.groups.pair_bytes_per_second * link_rate,
-        extra_latency_seconds=network.groups.extra_latency_seconds * latency,
-    )
-    other = replace(
-        network,
-        node_bytes_per_second=network.node_bytes_per_second * link_rate,
-        latency_seconds=network.latency_seconds * latency,
-        groups=groups,
-        message_jitter_seconds=None if late is None else late * jitter,
-    )
-    return replace(scenario, network=other, noise=scenario.noise.scaled(jitter))
+    return {
+        name: replace(scenario, network=it) if isinstance(it, Network) else it for name, it in changed.items()
+    }

@@ -1,15 +1,8 @@
 """What the replicates of a prediction draw, how long a step's exchanges take in each, and the timeline of a step.
 
-    once        rates and latency between the sources' limits, packed or scattered nodes, routing between minimal and
-                adaptive, how fast a rank computes and software runs where that is derived
-    per step    the slowest rank (`noise`), Horovod's phase
-
-The draws of a replicate are the same on every number of nodes, so that curves do not rise or fall by chance. Replicates
-share the cost of each algorithm for each kind of placement and routing, which is affine in the bytes. A server works on
-a message while its link carries others. Of P workers' messages the longer of link and processor is the time of all, and
-the other one's that of a single worker's, with which the pipeline fills:
-
-    max(link, processor) + min(link, processor) / P
+A replicate draws once: rates and latency between the sources' limits, packed or scattered nodes, routing between minimal
+and adaptive, how fast a rank computes and software runs where that is derived. Steps draw the slowest rank (`noise`) and
+Horovod's phase. The draws are the same on every number of nodes, so that curves do not rise or fall by chance.
 
 A step computes, exchanges a bucket as soon as it is ready and the one before is done, and updates:
 
@@ -17,22 +10,19 @@ A step computes, exchanges a bucket as soon as it is ready and the one before is
     bucket 0                      ready |== exchange ==|
     bucket 1                              ready ........|=== exchange ===|
 
-The slowest rank decides when a bucket is ready, as every rank's gradients are needed. Buckets to different servers do
-not wait for each other, and where the new weights come back bucket by bucket, they do so while later ones still go.
-Without overlap all exchanges follow backpropagation. Where an objective's are awaited, the next one begins that much
-later. Delayed by a step, they have the whole of the next one: the longer of the two is what it takes.
-Where gradients are copied into buckets all that follows is that much later. What is overlapped takes from the cores
-that compute: a step is longer by `beside`, as far as exchanges are overlapped.
-Asynchronous servers make nobody wait for others: their links, or a worker's own round trip, limit the rate.
-
-All arrays are (R, K): R replicates of K steps each, or (R, 1).
+The slowest rank decides when a bucket is ready. Buckets to different servers do not wait for each other, and where new
+weights come back bucket by bucket, they do so while later ones still go. Without overlap all exchanges follow
+backpropagation. Where an objective's are awaited, the next one begins that much later. Delayed by a step, they have the
+whole of the next one. What is overlapped takes from the cores that compute: a step is longer by `beside`, as far as
+exchanges are overlapped. All arrays are (R, K): R replicates of K steps each, or (R, 1).
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cache, partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -63,8 +53,7 @@ PLACES: tuple[tuple[Placement, Routing], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Draws:
+class Draws(NamedTuple):
     """A size of `scenario`, and what each of its replicates draws once; from 0 to 1 where nothing else is said."""
 
     scenario: Scenario
@@ -112,22 +101,21 @@ def seed_of(scenario: Scenario, name: str) -> tuple[int, int]:
 
 def draws_of(scenario: Scenario, num_nodes: int) -> Draws:
     """The draws of that size."""
-    shape = (scenario.num_replicates, 1)
-    uniform = np.random.default_rng(seed_of(scenario, "once")).random((9, *shape))
+    network, shape = scenario.network, (scenario.num_replicates, 1)
+    rate, latency, minimal, scattered, pace, *others = np.random.default_rng(
+        seed_of(scenario, "once")
+    ).random((9, *shape))
     own = np.random.default_rng([scenario.seed, len(STREAMS), zlib.crc32(scenario.rule.backend.encode())])
     return Draws(
-        scenario=scenario,
-        num_nodes=num_nodes,
-        rate=drawn(scenario.network.rate_factors, uniform[0]),
-        latency=drawn(scenario.network.latency_factors, uniform[1]),
-        minimal=uniform[2],
-        scattered=uniform[3] < 0.5,
-        pace=drawn(scenario.profile.time_factors, uniform[4]),
-        software=uniform[5],
-        threads=uniform[6],
-        least_batch=uniform[7],
-        lag=uniform[8],
-        contention=own.random(shape),
+        scenario,
+        num_nodes,
+        drawn(network.rate_factors, rate),
+        drawn(network.latency_factors, latency),
+        minimal,
+        scattered < 0.5,
+        drawn(scenario.profile.time_factors, pace),
+        *others,
+        own.random(shape),
     )
 
 
@@ -166,13 +154,10 @@ def exchanges_of(draws: Draws, profile: Profile) -> list[BucketExchange]:
     num_servers = draws.scenario.servers(draws.num_ranks)
     # All servers get chunks at the same time, so that a chunk takes as long as a message that all have a share of.
     at_once = num_servers if rule.in_chunks else 1
-    seconds_of: dict[Algorithm, Callable[[int], Floats]] = {}
+    seconds_of = cache(partial(_seconds_of, draws))
     found = []
     for bucket in rule.buckets(profile, num_servers=num_servers):
-        algorithm = rule.algorithm(bucket.num_bytes)
-        if algorithm not in seconds_of:
-            seconds_of[algorithm] = _seconds_of(draws, algorithm)
-        link = seconds_of[algorithm](at_once * bucket.num_bytes)
+        link = seconds_of(rule.algorithm(bucket.num_bytes))(at_once * bucket.num_bytes)
         found.append(_served(draws, bucket, link) if rule.serves else BucketExchange(bucket, link))
     return found
 
@@ -193,7 +178,10 @@ def _served(draws: Draws, bucket: Bucket, link: Floats) -> BucketExchange:
 
 
 def pipelined(link: Floats, worker: Floats, num_workers: int) -> Floats:
-    """Seconds of all workers' messages, of which a server's processor takes `worker` for one worker's."""
+    """Seconds of all workers' messages, of which a server's processor takes `worker` for one worker's.
+
+    The longer of link and processor is the time of all, and the other one's that of a single worker's.
+    """
     processor = num_workers * worker
     return np.asarray(np.maximum(link, processor) + np.minimum(link, processor) / num_workers)
 
@@ -213,19 +201,16 @@ def _worker_seconds(draws: Draws, num_bytes: int) -> Floats:
 def _fused_exchanges(draws: Draws, profile: Profile) -> list[BucketExchange]:
     """Horovod's: what is fused depends on how long the exchange before takes, in the middle of the replicates."""
     rule, coordination = draws.scenario.rule, draws.scenario.coordination
-    bits = 2 * _seconds_of(draws, "recursive_doubling")(HOROVOD_BITS_BYTES)
+    seconds_of = cache(partial(_seconds_of, draws))
+    bits = 2 * seconds_of("recursive_doubling")(HOROVOD_BITS_BYTES)
     latency = draws.network.latency_seconds * draws.latency
-    known: dict[Algorithm, Callable[[int], Floats]] = {}
 
     def seconds(bucket: Bucket) -> Floats:
-        algorithm = rule.algorithm(bucket.num_bytes)
-        if algorithm not in known:
-            known[algorithm] = _seconds_of(draws, algorithm)
         agreeing = bits
         if coordination:
             of_rank = coordination.seconds(latency, bucket.num_tensors, software=draws.software)
             agreeing = (draws.num_ranks - 1) * of_rank
-        return np.asarray(agreeing + known[algorithm](bucket.num_bytes))
+        return np.asarray(agreeing + seconds_of(rule.algorithm(bucket.num_bytes))(bucket.num_bytes))
 
     buckets = rule.buckets(profile, seconds_of=lambda bucket: float(np.median(seconds(bucket))))
     return [BucketExchange(bucket, seconds(bucket)) for bucket in buckets]
