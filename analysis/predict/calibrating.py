@@ -1,21 +1,14 @@
 """A scenario with what a machine has measured: exchanges as points of a calibration, steps as the prediction's error.
 
-Exchanges are those of control `exchange` and of `dlscale collectives`. A backend's exchange of n bytes is taken for the
-algorithm that predictions give it (`backends`). Networks differ between backends, whose software is a part of a
-message's latency: points of one backend make one calibration. They must be of the network that is predicted: of the
-same system, real nodes for a real one, and emulated links for as good ones; of the code and versions of the profile;
-and with as many ranks on a node.
+A backend's exchange of n bytes is taken for the algorithm that predictions give it (`backends`); points of one backend
+make one calibration, as its software is a part of a message's latency. What a training adds to exchanges shows only in
+its steps: those that a study has measured between nodes are predicted, too, and the root mean square of log(predicted /
+measured) is the standard deviation of the model's own error, which a band beyond the measured sizes has to contain.
 
-A calibration fits the exchanges alone. What a training adds to them (ranks that compute more slowly beside an exchange,
-what overlaps less than planned) shows only in its steps: on each number of nodes that a study has measured, the step is
-predicted, too. The root mean square of log(predicted / measured) is the standard deviation of the model's own error,
-which a band beyond the measured sizes has to contain.
-
-An exchange of n bytes within a node is a line a + b n through the buckets of control `exchange`, by least squares of
-relative errors. What is overlapped takes from the cores that compute: by as much as a training of the study takes
-longer than the one over `none`, and than is predicted without that, per byte that a rank sends. What is not overlapped
-takes longer in a training than alone (`costs.toml`), and so do copies of gradients into buckets, at the rate at which
-the study's ranks copy.
+An exchange within a node is a line a + b n through the buckets of control `exchange`, by least squares of relative
+errors. What is overlapped takes from the cores that compute: by as much as a training of the study takes longer than
+the one over `none`, and than is predicted without that, per byte that a rank sends. What is not overlapped takes longer
+in a training than alone (`costs.toml`), and so do copies of gradients into buckets, at the rate at which ranks copy.
 """
 
 from __future__ import annotations
@@ -53,8 +46,7 @@ MIN_CALLS = 20  # of a launch, for how they spread
 BITS_EXCHANGES = 2  # by which Horovod's ranks agree, each as long as the smallest exchange
 TRIAL = 1e-9  # seconds per byte
 
-MeasuredStep = tuple[Scenario, int, float]
-"""What was trained, on how many nodes, and the seconds of a step."""
+MeasuredStep = tuple[Scenario, int, float]  # on how many nodes, and the seconds of a step
 
 
 def calibrated_scenario(
@@ -71,29 +63,31 @@ def calibrated_scenario(
     `fingerprint` is that of the profile. Raises UsageError where exchanges are of another machine, code or placement,
     where there are too few, and where the calibration has doubts, unless `force`, which keeps them.
     """
+    backend, per_node = scenario.rule.backend, scenario.ranks_per_node
     if not scenario.rule.exchanges:
         return scenario
-    backend, per_node = scenario.rule.backend, scenario.ranks_per_node
     measured = LINKS_OF.get(backend, backend)
     points: list[CalibrationPoint] = []
     records: list[Record] = []
     for folder in folders:
         if (folder / CAMPAIGN_FILE).is_file():
             campaign, launches = load_run(folder)
-            _check_system(campaign.system or machine.title, machine.title, folder.name)
+            found, wanted = campaign.system or machine.title, machine.title
             points += points_of_run(launches, measured)
-            continue
-        own, _ = load_records(folder)
-        records += own
-        points += points_of_study(own, measured, fingerprint=fingerprint)
-        for record in (record for record in own if _is_exchange(record, measured) and record.good):
-            _check_system(record.system, machine.name, folder.name)
-            if record.evidence == "emulated":
-                raise UsageError(
-                    f"calibration from {folder.name}: its nodes share one machine, so nothing went over the network "
-                    f"of {machine.name}; give a study on nodes of their own"
-                )
-            fingerprint = fingerprint or record.fingerprint.digest
+        else:
+            own, _ = load_records(folder)
+            records += own
+            good, wanted = _good_exchanges(own, measured), machine.name
+            found = good[0].system
+            points += points_of_study(good, measured, fingerprint=fingerprint)
+            if good[0].evidence == "emulated":
+                found = f"hosts that share one machine, so nothing went over the network of {wanted}"
+            fingerprint = fingerprint or good[0].fingerprint.digest
+        if found != wanted:
+            raise UsageError(
+                f"calibration from {folder.name}: its exchanges are of {found}, not of {wanted}; give one of the "
+                "system that is predicted"
+            )
     source, study = ", ".join(folder.name for folder in folders), Study(records)
     scenario = on_node(scenario, study, source=source)
     if scenario.network.within_node and not points:  # the network is as its file says
@@ -106,47 +100,23 @@ def calibrated_scenario(
             f"prediction {per_node}; give --set ranks_per_node={counts[0]}, or a study with {per_node}"
         )
     source += f" (exchanges of {measured})" if measured != backend else ""
-    found = calibrated(alike, scenario.network, source=source)
-    doubts = found.doubts(max(sizes))
+    calibration = calibrated(alike, scenario.network, source=source)
+    doubts = calibration.doubts(max(sizes))
     if doubts and not force:
         raise UsageError(
             f"prediction over {backend}: {'; '.join(doubts)}; give fewer --nodes, or --force to see it all the same"
         )
-    fitted = replace(scenario, network=found.network, doubts=doubts)
+    fitted = replace(scenario, network=calibration.network, doubts=doubts)
     error = step_error(measured_steps(fitted, study))
-    if not error:
-        return fitted
-    origin = Origin(
-        input=f"error of steps over {backend}",
-        value=f"{100 * error:.1f} %, in the band",
-        kind="measured",
-        source=source,
-    )
-    return replace(fitted, step_error=error, assumed=(*fitted.assumed, origin))
+    value, what = f"{100 * error:.1f} %, in the band", f"error of steps over {backend}"
+    origin = Origin(input=what, value=value, kind="measured", source=source)
+    return replace(fitted, step_error=error, assumed=(*fitted.assumed, origin)) if error else fitted
 
 
-def _check_system(found: str, wanted: str, folder: str) -> None:
-    if found != wanted:
-        raise UsageError(
-            f"calibration from {folder}: its exchanges are of {found}, not of {wanted}; give one of the system that is "
-            "predicted"
-        )
-
-
-def _is_exchange(record: Record, backend: str) -> bool:
-    """Whether it is of the backend's control `exchange`."""
-    return (record.case.cell.control, record.case.cell.backend) == ("exchange", backend)
-
-
-def points_of_study(
-    records: Iterable[Record], backend: str, *, fingerprint: str | None = None
-) -> list[CalibrationPoint]:
-    """A point per size of bucket and cell of a backend's control `exchange` between nodes.
-
-    `fingerprint` is that of the profile which is predicted with. Raises UsageError if there is none, if its launches
-    failed, or if they are of other code, machines or links than that or each other.
-    """
-    own = [record for record in records if _is_exchange(record, backend)]
+def _good_exchanges(records: Iterable[Record], backend: str) -> list[Record]:
+    """The good records of a backend's control `exchange`, at least one. Raises UsageError."""
+    kind = ("exchange", backend)
+    own = [record for record in records if (record.case.cell.control, record.case.cell.backend) == kind]
     good = [record for record in own if record.good]
     if not own:
         raise UsageError(
@@ -158,37 +128,33 @@ def points_of_study(
         raise UsageError(
             f"calibration of {backend}: none of {len(own)} exchanges is good ({why}); run the study again"
         )
-    _check_one_origin(good, backend, fingerprint)
+    return good
+
+
+def points_of_study(
+    good: Sequence[Record], backend: str, *, fingerprint: str | None = None
+) -> list[CalibrationPoint]:
+    """A point per size of bucket and cell of a backend's exchanges between nodes.
+
+    `fingerprint` is that of the profile which is predicted with. Raises UsageError if they are of other code, machines
+    or links than that or each other.
+    """
+    kinds = {
+        "fingerprint": {record.fingerprint.digest for record in good} | {fingerprint or ""} - {""},
+        "system": {record.system for record in good},
+        "kind of evidence": {str(record.evidence) for record in good},
+    }
+    for name, values in kinds.items():
+        if len(values) > 1:
+            raise UsageError(
+                f"calibration of {backend}: its exchanges, and the profile, are of more than one {name} "
+                f"({', '.join(sorted(values))}); calibrate with a study of one"
+            )
     return [
         _point(rule_of_cell(cell), num_bytes, cell.num_nodes, cell.num_ranks, seconds, cell.num_servers)
         for cell, num_bytes, seconds in bucket_times(Study(good))
         if cell.num_nodes > 1
     ]
-
-
-def _check_one_origin(good: Sequence[Record], backend: str, fingerprint: str | None) -> None:
-    """Raises UsageError unless all exchanges are of one code, one machine and one kind of links."""
-    prints = {record.fingerprint.digest: record.fingerprint for record in good}
-    every = sorted({*prints, *filter(None, [fingerprint])})
-    if len(every) > 1:
-        names = sorted({name for own in prints.values() for name in own.versions})
-        versions = {
-            name: list(dict.fromkeys(own.versions.get(name) for own in prints.values())) for name in names
-        }
-        texts = [f"{name} {' and '.join(map(str, own))}" for name, own in versions.items() if len(own) > 1]
-        what = ", ".join(texts) or "code, versions or node changed"
-        raise UsageError(
-            f"calibration of {backend}: fingerprints {', '.join(every)} differ: {what}; calibrate with a study of the "
-            "same"
-        )
-    for name, kinds in (
-        ("system", {record.system for record in good}),
-        ("kind of evidence", {str(record.evidence) for record in good}),
-    ):
-        if len(kinds) > 1:
-            raise UsageError(
-                f"calibration of {backend}: records of {', '.join(sorted(kinds))}; give a study of one {name}"
-            )
 
 
 def bucket_times(study: Study) -> Iterator[tuple[Cell, int, float]]:

@@ -1,7 +1,7 @@
 """How long an exchange of gradients between nodes takes: closed forms in phases (LogGP without gaps), in NumPy.
 
-In a phase all flows run at the same time, and the next one begins when all have ended. K messages in a row, of s n bytes
-per flow and an added share a, take
+In a phase all flows run at the same time, and the next one begins when all have ended. K messages in a row, of s n
+bytes per flow and an added share a, take
 
     K (L + G) + n (max over links of (bytes of flows on it / n) / its rate + a g)
 

@@ -1,8 +1,8 @@
 """What the replicates of a prediction draw, how long a step's exchanges take in each, and the timeline of a step.
 
-A replicate draws once: rates and latency between the sources' limits, packed or scattered nodes, routing between minimal
-and adaptive, how fast a rank computes and software runs where that is derived. Steps draw the slowest rank (`noise`) and
-Horovod's phase. The draws are the same on every number of nodes, so that curves do not rise or fall by chance.
+A replicate draws once: rates and latency between the sources' limits, packed or scattered nodes, routing between
+minimal and adaptive, how fast a rank computes and software runs where that is derived. Steps draw the slowest rank
+(`noise`) and Horovod's phase. The draws are the same on every number of nodes, so that curves do not rise by chance.
 
 A step computes, exchanges a bucket as soon as it is ready and the one before is done, and updates:
 
