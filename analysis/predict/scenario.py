@@ -221,7 +221,7 @@ def changed_scenarios(scenario: Scenario) -> dict[str, Scenario]:
     """{what is different: the scenario then}; "as it is" is first."""
     network, rule, late = scenario.network, scenario.rule, scenario.network.message_jitter_seconds
     (slow, fast), (short, long) = network.rate_factors, network.latency_factors
-    changed = {
+    changed: dict[str, Scenario | Network] = {
         "as it is": scenario,
         "twice the bandwidth": replace(network, rate_factors=(2 * slow, 2 * fast)),
         "half the latency": replace(network, latency_factors=(short / 2, long / 2)),

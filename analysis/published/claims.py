@@ -54,7 +54,7 @@ class Setting(Sourced):
 class Transport(Sourced):
     """How gradients travel: all devices are in a `flat` exchange, else one for each node."""
 
-    algorithm: Literal["ring", "two_level_ring", "halving_doubling", "tree", "parameter_servers"]
+    algorithm: Literal["ring", "halving_doubling", "parameter_servers"]
     overlap: Literal["thread", "none", "next_step"]
     flat: bool = False
 

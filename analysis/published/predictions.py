@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 
 import numpy as np
@@ -334,7 +334,7 @@ def _exchanges(
     serving = serving_cost(None, curve.backend, FRAMEWORK, num_tensors=1) if curve.threads else None
     if serving and curve.threads:
         limits = publication.inputs[curve.threads]
-        serving = replace(serving, threads=(limits.low, limits.high))
+        serving = serving._replace(threads=(limits.low, limits.high))
     software, at_once = _uniform("software"), _uniform("threads")
 
     def seconds(num_bytes: float, num_variables: int) -> Floats:
