@@ -103,6 +103,9 @@ class Finding:
 
     def _computed(self, study: Study) -> pd.DataFrame:
         frame = self.compute(study)
+        if frame.empty:  # it has all columns even so
+            declared = [name for name in self.columns if not ("cell" in frame and name in PLACE)]
+            frame = frame.reindex(columns=list(dict.fromkeys([*frame, *declared])))
         if "cell" not in frame:
             return frame
         frame = study.with_cells(frame).copy()  # in one piece, or pandas warns of many columns

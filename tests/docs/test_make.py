@@ -58,6 +58,7 @@ MADE = ("-o", ".venv", "-o", ".venv/.installed")
 
 def test_what_is_generated_is_up_to_date():
     assert reference.MAKE.read_text() == reference.make_variables(), reference.REGENERATE
+    assert reference.COLUMNS.read_text() == reference.columns(), reference.REGENERATE
     assert reference.DOCUMENT.read_text() == reference.document(), reference.REGENERATE
 
 
