@@ -50,26 +50,10 @@ COLUMNS = (
     *("ours", "ours_low", "ours_high", "evidence", "system", "study", "ratio", "ratio_low", "ratio_high"),
     *("tolerance", "verdict", "relation", "reasons", "claim", "curve", "up_to"),
 )
-X_OF = dict.fromkeys(("GPUs", "devices", "processes"), "num_ranks") | {
-    "nodes": "num_nodes",
-    "images": "global_batch",
-}
-POINT = (
-    "name",
-    "x",
-    "y",
-    "low",
-    "high",
-    "n",
-    "method",
-    "evidence",
-    "system",
-    "study",
-    "backend",
-    "family",
-    "cell",
-    "at",
-)
+X_OF = {"GPUs": "num_ranks", "devices": "num_ranks", "processes": "num_ranks"}
+X_OF |= {"nodes": "num_nodes", "images": "global_batch"}
+VALUE = ["y", "low", "high", "n", "method"]
+CELL = ["evidence", "system", "backend", "family", "cell"]
 
 
 def trainings(study: Study) -> pd.DataFrame:
@@ -82,30 +66,22 @@ def trainings(study: Study) -> pd.DataFrame:
 def own_points(
     figure: Figure, wanted: Own, quantity: str, studies: Sequence[Study], stand_in: str | None = None
 ) -> pd.DataFrame:
-    """A row of `POINT` per training that meets the requirements and has the quantity, in its base unit.
+    """A row per training that meets the requirements and has the quantity, in its base unit.
 
     `stand_in` is a system of ours that replaces the publication's; `at` is the place in `studies`.
     """
     where = f" on {stand_in}" if stand_in and stand_in != wanted.system else ""
     wanted = wanted.narrowed(Own(system=stand_in)) if stand_in else wanted
-    points = []
+    parts = [pd.DataFrame(columns=[*CELL, *VALUE, "x", "name", "study", "at"])]
     for at, study in enumerate(studies if figure.x_unit in X_OF else ()):
         rows = study.once(trainings)
-        names = ", ".join(sorted({record.study for record in study.records}))
-        for row in rows[wanted.accepts(rows)].to_dict("records"):
-            value, x = value_of(study, row, quantity, figure), float(row[X_OF[figure.x_unit]])
-            if not np.isnan(value.center):
-                place = (
-                    row["evidence"],
-                    row["system"],
-                    names,
-                    row["backend"],
-                    row["family"],
-                    row["cell"],
-                    at,
-                )
-                points.append((f"{row['curve']}, {row['framework']}{where}", x, *value, *place))
-    return pd.DataFrame(points, columns=list(POINT))
+        rows = rows[wanted.accepts(rows)]
+        values = [value_of(study, row, quantity, figure) for row in rows.to_dict("records")]
+        found = rows[CELL].join(pd.DataFrame(values, rows.index, columns=VALUE))
+        x, names = rows[X_OF[figure.x_unit]].astype(float), rows["curve"] + ", " + rows["framework"] + where
+        study_names = ", ".join(sorted({record.study for record in study.records}))
+        parts.append(found.assign(x=x, name=names, study=study_names, at=at)[found["y"].notna()])
+    return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
 
 
 def value_of(study: Study, row: dict[str, Any], quantity: str, figure: Figure) -> Interval:
@@ -114,14 +90,10 @@ def value_of(study: Study, row: dict[str, Any], quantity: str, figure: Figure) -
         Interval(*(row[f"{name}{end}"] for end in ("", "_low", "_high", "_n", "_method")))
         for name in ("samples_per_second", "efficiency_none")
     )
-    amounts = {
-        "seconds_per_step": row["global_batch"],
-        "seconds_per_sample": row["num_ranks"],
-        "seconds_per_epoch": figure.images_per_epoch,
-    }
+    amounts = {"seconds_per_step": row["global_batch"], "seconds_per_sample": row["num_ranks"]}
     if quantity == "throughput":
         return rate
-    if amount := amounts.get(quantity):
+    if amount := (amounts | {"seconds_per_epoch": figure.images_per_epoch}).get(quantity):
         return rate.rate(amount)
     others = select(study.once(trainings), family=row["family"], evidence=row["evidence"])
     if quantity == "relative_throughput":
@@ -168,59 +140,51 @@ def check(
     """
     parts, reasons, public, related = [], {}, targets(published), relations(published)
     for figure in published.named(names):
-        compared, why = _comparisons(figure, select(public, figure=figure.id), studies, stand_in)
-        claims = [
-            (mark, claim) for mark in publications for claim in mark.claims if claim.figure == figure.id
-        ]
-        claims = [(mark, claim) for mark, claim in claims if _is_of_shape(claim, published)]
-        shapes = [row for _, claim in claims for row in _of_reference(published, claim)]
-        if figure.own and [claim for _, claim in claims if not claim.reference]:
-            shapes += [
-                row
-                for mark, claim in claims
-                for study in studies
-                for row in _of_study(published, mark, claim, study, stand_in)
-            ]
-            where = stand_in or figure.own.system
-            why = [it for it in why if it != NO_NUMBER]
-            why += [] if shapes else [f"no record of ours on {where} that tells the shape of its curves"]
+        rows, why = _comparisons(figure, select(public, figure=figure.id), studies, stand_in)
+        claims = [(mark, it) for mark in publications for it in mark.claims if it.figure == figure.id]
+        claims = [(mark, it) for mark, it in claims if _is_of_shape(it, published)]
+        shapes = [row for _, it in claims for row in _of_reference(published, it)]
+        if figure.own and any(not it.reference for _, it in claims):
+            pairs = [(mark, it, study) for mark, it in claims for study in studies]
+            shapes += [row for pair in pairs for row in _of_study(published, *pair, stand_in)]
+            absent = (
+                f"no record of ours on {stand_in or figure.own.system} that tells the shape of its curves"
+            )
+            why = [it for it in why if it != NO_NUMBER] + ([] if shapes else [absent])
         nothing = [{"kind": UNKNOWN, "verdict": UNKNOWN, "reasons": why, "tolerance": figure.tolerance}]
-        of_shapes = shapes if shapes or len(compared) else nothing
-        names_of = {"figure": figure.id, "x_unit": figure.x_unit or None}
-        own = (compared, select(related, figure=figure.id), pd.DataFrame(of_shapes))
-        parts += [it.reindex(columns=[*COLUMNS, "least", "most"]).assign(**names_of) for it in own]
+        of_shapes = pd.DataFrame(shapes if shapes or len(rows) else nothing)
+        own = {"figure": figure.id, "x_unit": figure.x_unit or None}
+        for part in (rows, select(related, figure=figure.id), of_shapes):
+            parts += [part.reindex(columns=[*COLUMNS, "least", "most"]).astype(object).assign(**own)]
         reasons[figure.id] = why
-    rows = pd.concat([part.astype(object) for part in parts], ignore_index=True)
+    rows = pd.concat(parts, ignore_index=True)
     return rows.assign(reasons=[it if isinstance(it, list) else [] for it in rows["reasons"]]), reasons
 
 
 def _comparisons(
     figure: Figure, public: pd.DataFrame, studies: Sequence[Study], stand_in: str | None
 ) -> tuple[pd.DataFrame, list[str]]:
-    reasons = [] if len(public) else [NO_NUMBER]
-    unmatched: dict[str, None] = {}  # series that match none of our settings
-    absent: dict[str, list[float]] = {}  # system -> x without a record of ours
-    parts = []
-    for (series, quantity), rows in public.groupby(["series", "quantity"], sort=False):
+    reasons, parts = [] if len(public) else [NO_NUMBER], []
+    unmatched: list[str] = []  # series that match none of our settings
+    absent: dict[str, set[float]] = {}  # system -> x without a record of ours
+    public = public.rename(columns={"low": "published_low", "high": "published_high"}).reset_index()
+    names = ["index", "series", "quantity", "unit", "x", "published_low", "published_high"]
+    for (series, quantity), rows in public[names].groupby(["series", "quantity"], sort=False):
         wanted = figure.comparable(series)
         if wanted.lacks(stand_in):
-            unmatched[figure.label(series)] = None
+            unmatched.append(figure.label(series))
             continue
-        joined = rows[["series", "quantity", "unit", "x"]].assign(
-            published_low=rows["low"], published_high=rows["high"]
-        )
-        points = own_points(figure, wanted, quantity, studies, stand_in)
-        joined = joined.reset_index().merge(points, on="x", how="left")
+        joined = rows.merge(own_points(figure, wanted, quantity, studies, stand_in), on="x", how="left")
         without = joined["name"].isna()
-        absent.setdefault(stand_in or wanted.system or "", []).extend(joined.loc[without, "x"])
+        absent.setdefault(stand_in or wanted.system or "", set()).update(joined.loc[without, "x"])
         parts.append(joined[~without])
     if len(public) and figure.own is None:
         reasons.append("no study of ours measures this")
-    elif shown := list(filter(None, unmatched)):
+    elif shown := list(dict.fromkeys(filter(None, unmatched))):
         reasons.append(f"not one of our settings: {' / '.join(shown)}")
     for system, places in absent.items():
-        if counts := ", ".join(f"{place:g}" for place in sorted(set(places))):
-            reasons.append(f"no record of ours on {system} ({figure.x_unit}: {counts})")
+        counts = ", ".join(f"{place:g}" for place in sorted(places))
+        reasons += [f"no record of ours on {system} ({figure.x_unit}: {counts})"] if counts else []
     found = pd.concat(parts).sort_values("index", kind="stable") if parts else pd.DataFrame()
     return (compared(found, figure.tolerance) if len(found) else found), reasons
 
@@ -340,35 +304,24 @@ def _own_curves(
     if claim.reference:
         return
     quantity = {"ratio": "throughput", "scaling_ends": "efficiency"}.get(claim.check, claim.quantity)
-    of_curves = [
-        figure.comparable(curve.figures.get(figure.id, "")).narrowed(Own(backend=curve.backend))
-        for curve in map(publication.curve, claim.curves)
-    ]
-    of_ours = [figure.comparable("").narrowed(Own(backend=backend)) for backend in claim.ours]
-    wanted = of_ours or of_curves
+    curves = [(it.figures.get(figure.id, ""), it.backend) for it in map(publication.curve, claim.curves)]
+    pairs = [("", backend) for backend in claim.ours] or curves
+    wanted = [figure.comparable(series).narrowed(Own(backend=backend)) for series, backend in pairs]
     if any(own.lacks(stand_in) for own in wanted):
         return
-    kinds = ["name", "evidence", "family"]
-    sides = [
-        list(
-            own_points(figure, own, quantity, [study], stand_in)
-            .sort_values("x", kind="stable")
-            .groupby(kinds, sort=False)
-        )
-        for own in wanted
-    ]
+    points = [own_points(figure, own, quantity, [study], stand_in).sort_values("x") for own in wanted]
+    sides = [list(it.groupby(["name", "evidence", "family"], sort=False)) for it in points]
     if claim.check != "ratio":
-        yield from ((name, points) for side in sides for (name, *_), points in side)
+        yield from ((name, own) for side in sides for (name, *_), own in side)
         return
     for (name, *kind), above in sides[0]:
         for (other, *its_kind), below in sides[1]:
-            if name != other and kind == its_kind:
-                pairs = above.merge(below[["x", "cell"]], on="x", suffixes=("", "_below"))
-                cells = [pd.DataFrame({"cell": [cell]}) for cell in pairs["cell_below"]]
-                ratios = [_over(study, cell, its) for cell, its in zip(pairs["cell"], cells, strict=True)]
-                numbers = pd.DataFrame(ratios, columns=["y", "low", "high", "n", "method"], index=pairs.index)
-                if len(pairs):
-                    yield f"{name} over {other}", pairs.assign(**numbers)
+            both = above.merge(below[["x", "cell"]], on="x", suffixes=("", "_below"))
+            if name != other and kind == its_kind and len(both):
+                rates = study.wide("samples_per_second")
+                cells = zip(both["cell"], both["cell_below"], strict=True)
+                ratios = [ratio(rates[cell], rates[its]) for cell, its in cells]
+                yield f"{name} over {other}", both.assign(**pd.DataFrame(ratios, columns=VALUE))
 
 
 def _bands(

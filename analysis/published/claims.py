@@ -7,7 +7,7 @@ belong in published figures; claims are published statements and values as check
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
@@ -79,6 +79,8 @@ class DeviceCurve(_Curve):
     how many cores of each work at once.
     """
 
+    INPUTS: ClassVar = ("step", "backward", "rate", "latency", "variation", "cycle", "servers", "threads")
+
     network: Text  # one of `predictions.NETWORKS`
     transport: Transport
     strong: bool = False  # the batch is that of all devices
@@ -96,8 +98,7 @@ class DeviceCurve(_Curve):
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of its ranges."""
-        names = (self.step, self.backward, self.rate, self.latency, self.variation)
-        return (*names, *filter(None, (self.cycle, self.servers, self.threads)))
+        return tuple(filter(None, (getattr(self, field) for field in self.INPUTS)))
 
     @model_validator(mode="after")
     def _serves(self) -> Self:

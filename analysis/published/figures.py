@@ -30,7 +30,7 @@ from dlscale.base.strings import to_csv
 MIN_VALUES = 3  # for a curve to be drawn for its published values alone
 STROKES = ("x", "+", "1", "2", "3", "4")  # marks of published series
 WIDTH, HEIGHT, ROW = 3.5, 2.3, 0.34  # inches of a panel, and of a row of one
-MARGINS = {"left": 0.72, "bottom": 0.62, "right": 0.12, "gap": 0.75}  # inches
+LEFT, BOTTOM, RIGHT, GAP = 0.72, 0.62, 0.12, 0.75  # inches, around panels and between them
 CLOSE = 1.6  # ticks of a logarithmic axis that are nearer than this factor overlap
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "published": ("published", {"marker": "x", "markersize": 7, "linestyle": "none"}),
@@ -38,7 +38,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "measured": ("measured", {"marker": "o", "linestyle": "none"}),
     "emulated": ("emulated", {"marker": "o", "markerfacecolor": "white", "linestyle": "none"}),
 }
-Looks = dict[str, tuple[str, str, str]]
+Looks = dict[str, tuple[str, str, str]]  # series -> colour, mark and stroke
+Panels = list[tuple[Panel, pd.DataFrame]]
 NUMBERS = ["y", "low", "high"]
 COLUMNS = [
     *(
@@ -64,42 +65,31 @@ def panels_of(
     predicted: pd.DataFrame,
     studies: Sequence[Study] = (),
     stand_in: str | None = None,
-) -> list[tuple[Panel, pd.DataFrame]]:
+) -> Panels:
     """The panels that are drawn, each with its rows in the panel's unit: published, predicted, measured."""
     found = []
     for index, panel in enumerate(figure.panels):
-        curves = select(predicted, figure=figure.id, panel=index).assign(evidence="simulated")
-        parts = [
-            _public(published, figure, panel),
-            curves.assign(source="claims/" + curves["publication"] + ".toml"),
-        ]
+        curves = select(predicted, figure=figure.id, panel=index)
+        sources = "claims/" + curves["publication"] + ".toml"
+        parts = [_public(published, figure, panel), curves.assign(evidence="simulated", source=sources)]
         if panel.reference:
             parts = [published.measured_for(figure, panel)]
         elif figure.own:
-            own = figure.own.narrowed(panel.own)
-            points = own_points(figure, own, panel.layout, studies, stand_in)
+            points = own_points(figure, figure.own.narrowed(panel.own), panel.layout, studies, stand_in)
             origins = [studies[at].origin for at in points["at"]]
             parts.append(points.rename(columns={"name": "series"}).assign(source=origins))
         rows = pd.concat([part.reindex(columns=COLUMNS).astype(object) for part in parts], ignore_index=True)
-        fixed = {"figure": figure.id, "panel": panel.title or panel.layout, "quantity": panel.layout}
-        rows = rows.assign(**fixed, x_unit=panel.x_unit or figure.x_unit, y_unit=panel.y_unit)
-        scale = factor(panel.layout, panel.y_unit)
-        rows[["x", "x_high", *NUMBERS]] = rows[["x", "x_high", *NUMBERS]].astype(float)
-        rows[NUMBERS] /= scale
-        values = (rows["evidence"] == "published") & (rows["x_high"].isna() | (rows["x"] == rows["x_high"]))
-        if values.sum() >= MIN_VALUES or rows["evidence"].ne("published").any():
+        rows = rows.assign(figure=figure.id, panel=panel.title or panel.layout, quantity=panel.layout)
+        rows = rows.assign(x_unit=panel.x_unit or figure.x_unit, y_unit=panel.y_unit)
+        rows = rows.astype(dict.fromkeys(["x", "x_high", *NUMBERS], float))
+        rows[NUMBERS] /= factor(panel.layout, panel.y_unit)
+        # Predicted rates lie on each other; the efficiencies beside them do not.
+        beside = panel.layout == "throughput" and any(it.layout == "efficiency" for it in figure.panels)
+        others = set(rows["evidence"]) - {"published", "simulated" if beside else ""}
+        num_values = (rows["evidence"].eq("published") & ~_is_range(rows)).sum()
+        if others or num_values >= MIN_VALUES:
             found.append((panel, rows))
-    rates_alone = [
-        panel
-        for panel, rows in found
-        if panel.layout == "throughput"
-        and rows["series"].nunique() > 1
-        and rows["evidence"].eq("simulated").all()
-    ]
-    # Predicted rates lie on each other; the efficiencies beside them do not.
-    return [
-        (panel, rows) for panel, rows in found if panel not in rates_alone or len(found) == len(rates_alone)
-    ]
+    return found
 
 
 def _public(published: Published, figure: Figure, panel: Panel) -> pd.DataFrame:
@@ -110,23 +100,16 @@ def _public(published: Published, figure: Figure, panel: Panel) -> pd.DataFrame:
     widths = select(rows, quantity=panel.layout + HALF_WIDTH)[["series", "x", "y"]]
     half = values[["series", "x"]].merge(widths, on=["series", "x"], how="left")["y"].to_numpy()
     values = values.assign(low=values["y"] - half, high=values["y"] + half)
-    said = rows[rows["label"].ne("") & rows["quantity"].isin([panel.layout, *PLACES]) & rows["x"].notna()]
-    said = said[
-        (said["x_unit"] == figure.x_unit) & (said["quantity"].ne("linear") | (panel.layout in RATIOS))
-    ]
-    said = said.assign(note=said["statement"])
-    is_range = said["x"] != said["x_high"]
-    found = pd.concat([values, said[~is_range]])
-    found["series"] = [figure.label(series) for series in found["series"]]
-    ranges = said[is_range]
-    return pd.concat([found, ranges.assign(series=ranges["label"])]).assign(backend="")
+    places = PLACES if panel.layout in RATIOS else ("scaling_ends",)
+    said = rows[rows["label"].ne("") & rows["quantity"].isin([panel.layout, *places]) & rows["x"].notna()]
+    said = select(said, x_unit=figure.x_unit)
+    found = pd.concat([values, said.assign(note=said["statement"])])
+    named = [figure.label(series) for series in found["series"]]
+    return found.assign(series=found["label"].where(_is_range(found), named), backend="")
 
 
 def write_figures(
-    drawn: Sequence[tuple[Figure, list[tuple[Panel, pd.DataFrame]]]],
-    folder: Path,
-    *,
-    paper: float | None = None,
+    drawn: Sequence[tuple[Figure, Panels]], folder: Path, *, paper: float | None = None
 ) -> list[Path]:
     """Draw figures into the folder, `<id>.png`, `.pdf`, `.svg` and `.csv`, and return the paths.
 
@@ -134,24 +117,20 @@ def write_figures(
     written; those of an earlier call then stay, all of them.
     """
     theme.use()
-    names: list[str] = []
+    paths = []
     with all_or_nothing(folder) as place:
         for figure, panels in drawn:
-            picture = draw(figure, panels, paper=paper)
+            picture, rows = draw(figure, panels, paper=paper), pd.concat([rows for _, rows in panels])
             for ending, no_date in NO_DATE.items():
-                names.append(f"{figure.id}.{ending}")
-                picture.savefig(place / names[-1], metadata=no_date, dpi=200)
+                picture.savefig(place / f"{figure.id}.{ending}", metadata=no_date, dpi=200)
             plt.close(picture)
-            names.append(f"{figure.id}.csv")
-            rows = pd.concat([rows for _, rows in panels])
             records = rows.astype(object).where(rows.notna(), None).to_dict("records")
-            (place / names[-1]).write_text(to_csv(records), encoding="utf-8")
-    return [folder / name for name in names]
+            (place / f"{figure.id}.csv").write_text(to_csv(records), encoding="utf-8")
+            paths += [folder / f"{figure.id}.{ending}" for ending in (*NO_DATE, "csv")]
+    return paths
 
 
-def draw(
-    figure: Figure, panels: Sequence[tuple[Panel, pd.DataFrame]], *, paper: float | None = None
-) -> Picture:
+def draw(figure: Figure, panels: Panels, *, paper: float | None = None) -> Picture:
     """The panels side by side, below a title and one legend, with one line on sources below."""
     columns = 1 if paper else min(len(panels), 3)
     num_lines = -(-len(panels) // columns)
@@ -162,76 +141,53 @@ def draw(
     per_line = max(1, int((width - 0.1) / (0.053 * max(map(len, handles)) + 0.45)))
     top = 0.42 + 0.15 * -(-len(handles) // per_line) + 0.2 * any(panel.title for panel, _ in panels)
     tallest = max(ROW * len(set(_names(own))) + 0.3 if panel.bars else 0.0 for panel, own in panels)
-    inner, between = max(HEIGHT, tallest), MARGINS["gap"]
-    height = top + MARGINS["bottom"] + num_lines * inner + (num_lines - 1) * between
-    picture, places = plt.subplots(
-        num_lines,
-        columns,
-        figsize=(width, height),
-        squeeze=False,
-        sharey=_is_shared(panels),
-        gridspec_kw={
-            "left": MARGINS["left"] / width,
-            "right": 1 - MARGINS["right"] / width,
-            "bottom": MARGINS["bottom"] / height,
-            "top": 1 - top / height,
-            "wspace": between / ((width - 0.8 - (columns - 1) * between) / columns),
-            "hspace": between / inner,
-        },
+    inner = max(HEIGHT, tallest)
+    height = top + BOTTOM + num_lines * inner + (num_lines - 1) * GAP
+    shared = (
+        len({(panel.layout, panel.y_unit, panel.bars) for panel, _ in panels}) == 1 and not panels[0][0].bars
     )
+    picture, places = plt.subplots(num_lines, columns, figsize=(width, height), squeeze=False, sharey=shared)
+    # Fixed margins in inches: matplotlib's own layouts draw every figure twice.
+    inside = (width - LEFT - RIGHT - (columns - 1) * GAP) / columns
+    edges = {
+        "left": LEFT / width,
+        "right": 1 - RIGHT / width,
+        "bottom": BOTTOM / height,
+        "top": 1 - top / height,
+    }
+    picture.subplots_adjust(**edges, wspace=GAP / inside, hspace=GAP / inner)
     for place in places.flat[len(panels) :]:
         place.set_visible(False)
     for (panel, own), axes in zip(panels, places.flat, strict=False):
-        if panel.bars:
-            _draw_rows(axes, panel, own, looks)
-        else:
-            _draw_curves(axes, figure, panel, own, looks)
+        (_draw_rows if panel.bars else _draw_curves)(axes, figure, panel, own, looks)
         title = ": ".join(filter(None, ("measured here" if panel.reference else "", panel.title)))
         axes.set_title(title, fontsize=8, loc="left")
-    values = rows.loc[rows["evidence"] == "published", "kind"].isin(["table", "read off a figure"])
-    nature = (
-        ""
-        if values.any() or not rows["evidence"].eq("simulated").any()
-        else "; simulated, published only as a picture"
-    )
-    texts: dict[str, Any] = {"x": 0.06 / width, "va": "top"}
-    picture.text(y=1 - 0.05 / height, s=figure.title, fontsize=9, fontweight="bold", **texts)
-    picture.text(y=1 - 0.22 / height, s=figure.workload + nature, fontsize=7, color="#444444", **texts)
-    picture.legend(
-        handles.values(), handles, loc="upper left", bbox_to_anchor=(0.0, 1 - 0.32 / height), ncols=per_line
-    )
-    picture.text(
-        y=0.14 / height, s=sources(figure, rows)[: int(28 * width)], fontsize=5, color="#666666", **texts
-    )
+    values = rows["evidence"].eq("published") & rows["kind"].isin(["table", "read off a figure"])
+    only = rows["evidence"].eq("simulated").any() and not values.any()
+    subtitle = figure.workload + "; simulated, published only as a picture" * bool(only)
+    others = rows.loc[rows["evidence"] != "published", ["evidence", "source"]].drop_duplicates()
+    source = "; ".join([figure.publication, *(": ".join(it) for it in others.itertuples(index=False))])
+    for y, size, text in (
+        (height - 0.05, 9, figure.title),
+        (height - 0.22, 7, subtitle),
+        (0.14, 5, source[: int(28 * width)]),
+    ):
+        bold = "bold" if size == 9 else "normal"
+        picture.text(0.06 / width, y / height, text, fontsize=size, fontweight=bold, va="top")
+    corner = (0.0, 1 - 0.32 / height)
+    picture.legend(handles.values(), handles, loc="upper left", bbox_to_anchor=corner, ncols=per_line)
     return picture
 
 
-def _is_shared(panels: Sequence[tuple[Panel, pd.DataFrame]]) -> bool:
-    """Whether the panels have one scale: curves of the same quantity."""
-    return len({(panel.layout, panel.y_unit) for panel, _ in panels}) == 1 and not any(
-        it.bars for it, _ in panels
-    )
-
-
-def sources(figure: Figure, rows: pd.DataFrame) -> str:
-    """One line: the publication, and where all else is from."""
-    others = rows.loc[rows["evidence"] != "published", ["evidence", "source"]].drop_duplicates()
-    return "; ".join(
-        [figure.publication, *(f"{kind}: {source}" for kind, source in others.itertuples(index=False))]
-    )
-
-
-def _handles(
-    panels: Sequence[tuple[Panel, pd.DataFrame]], rows: pd.DataFrame, looks: Looks
-) -> dict[str, Any]:
+def _handles(panels: Panels, rows: pd.DataFrame, looks: Looks) -> dict[str, Any]:
     """What the legend shows: series of curves, and kinds of evidence, in grey."""
     found: dict[str, Any] = {}
     for name in dict.fromkeys(name for panel, own in panels if not panel.bars for name in own["series"]):
         own = rows[rows["series"] == name]
         evidence = next(kind for kind in KINDS if kind in set(own["evidence"]))
         style = _style(evidence, looks[name]) if name in looks else {"color": "#BBBBBB", "linewidth": 4}
-        is_line = own["evidence"].eq("simulated").any() or own["x"].isna().all() or name not in looks
-        found[name] = Line2D([], [], **{"linestyle": "-" if is_line else "none", **style})
+        line = "--" if "simulated" in set(own["evidence"]) else "-." if own["x"].isna().all() else "none"
+        found[name] = Line2D([], [], **{"linestyle": line if name in looks else "-", **style})
     for kind in rows["evidence"].unique():
         label, look = KINDS[kind]
         found[label] = Line2D([], [], color="#666666", **look)
@@ -239,7 +195,7 @@ def _handles(
 
 
 def _looks(rows: pd.DataFrame) -> Looks:
-    """Series -> colour, mark and stroke: what is ours has its backend's, what is published one that is left."""
+    """What is ours has its backend's look, what is published one that is left."""
     spare = [look for backend, look in theme.LOOKS.items() if backend not in set(rows["backend"])]
     looks: Looks = {}
     series = rows[~_is_range(rows)].sort_values("evidence", key=lambda it: it != "published", kind="stable")
@@ -301,9 +257,9 @@ def _draw_curves(axes: Axes, figure: Figure, panel: Panel, rows: pd.DataFrame, l
     if (panel.x_scale or figure.x_scale) != "linear":
         theme.rank_axis(axes, rows[rows["x"].notna()], x="x", label=panel.x_label or figure.x_label)
         places = sorted(set(rows["x"].dropna()))
-        ticks = places[-1:]
+        ticks, close = places[-1:], max(CLOSE, (places[-1] / places[0]) ** (1 / 8))
         for place in reversed(places):
-            ticks += [place] if ticks[-1] / place >= CLOSE else []
+            ticks += [place] if ticks[-1] / place >= close else []
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     if panel.y_scale == "log":
         theme.log_axis(axes.yaxis, base=10 if points["y"].max() > 30 * points["y"].min() else 2)
@@ -322,7 +278,8 @@ def _guides(axes: Axes, figure: Figure, panel: Panel, points: pd.DataFrame) -> N
     elif panel.layout == "speed_up":
         axes.plot(ends, [x / figure.base_x for x in ends], **grey)
     elif panel.layout == "throughput":
-        for x, y in points.sort_values("x").drop_duplicates("series")[["x", "y"]].itertuples(index=False):
+        firsts = select(points, evidence="published").sort_values("x").drop_duplicates("series")
+        for x, y in firsts[["x", "y"]].itertuples(index=False):
             axes.plot((x, ends[1]), (y, y * ends[1] / x), **grey)
 
 
@@ -336,7 +293,7 @@ def _names(rows: pd.DataFrame) -> pd.Series:
     return (rows["series"] + (", " + places if others["x"].nunique(dropna=False) > 1 else ""))[kept]
 
 
-def _draw_rows(axes: Axes, panel: Panel, rows: pd.DataFrame, looks: Looks) -> None:
+def _draw_rows(axes: Axes, _: Figure, panel: Panel, rows: pd.DataFrame, looks: Looks) -> None:
     """A row per series and place, its name above its marks; a prediction below the others."""
     names = _names(rows)
     order = list(dict.fromkeys(names))[::-1]

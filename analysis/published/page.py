@@ -34,31 +34,32 @@ SMALLEST = 1e-3  # below that a gain of efficiency is none
 
 def range_text(low: Any, high: Any) -> str:
     """What is published, as a range."""
-    if pd.isna(low) or pd.isna(high):
-        ends = [
-            f"from {number(low)}" if pd.notna(low) else "",
-            f"up to {number(high)}" if pd.notna(high) else "",
-        ]
-        return "".join(ends) or "-"
-    return number(low) if low == high else f"{number(low)} to {number(high)}"
+    least, most = (number(end) if pd.notna(end) else "" for end in (low, high))
+    if least and most:
+        return least if low == high else f"{least} to {most}"
+    return f"from {least}" if least else f"up to {most}" if most else "-"
 
 
 def claims_table(rows: pd.DataFrame) -> pd.DataFrame:
     """The claims as texts, with reason and reading."""
-    numbers = [
-        with_limits(*ends, write=lambda it: number(it) if abs(it) >= SMALLEST else "0") or "-"
-        for ends in rows[["predicted", "predicted_low", "predicted_high"]]
-        .astype(float)
-        .itertuples(index=False)
-    ]
+    bands = rows[["predicted", "predicted_low", "predicted_high"]].astype(float).itertuples(index=False)
     ends = rows[["published_low", "published_high"]].itertuples(index=False)
-    claims = [": ".join(filter(None, it)) for it in zip(rows["claim"], rows["text"], strict=True)]
     readings = ["" if pd.isna(it) else f"read: {it}" for it in rows["reading"]]
-    why = ["; ".join(filter(None, it)) for it in zip(rows["reason"].fillna(""), readings, strict=True)]
-    columns = {"claim": claims, "published": [range_text(*it) for it in ends], "predicted": numbers}
-    return pd.DataFrame(
-        columns | {"verdict": rows["verdict"].to_numpy(), "reason": why}, index=rows.index, dtype=object
-    )
+    texts = {
+        "figure": rows["figure"].tolist(),
+        "claim": [": ".join(filter(None, it)) for it in zip(rows["claim"], rows["text"], strict=True)],
+        "published": [range_text(*it) for it in ends],
+        "predicted": [with_limits(*it, write=_no_small) or "-" for it in bands],
+        "verdict": rows["verdict"].tolist(),
+        "reason": [
+            "; ".join(filter(None, it)) for it in zip(rows["reason"].fillna(""), readings, strict=True)
+        ],
+    }
+    return pd.DataFrame(texts, rows.index, dtype=object)
+
+
+def _no_small(value: float) -> str:
+    return number(value) if abs(value) >= SMALLEST else "0"
 
 
 def claims_screen(rows: pd.DataFrame, *, everything: bool) -> RenderableType:
@@ -66,13 +67,7 @@ def claims_screen(rows: pd.DataFrame, *, everything: bool) -> RenderableType:
     claimed = rows["check"].notna()
     shown = rows if everything else rows[claimed]
     table = claims_table(shown)
-    heads = pd.DataFrame({"claim": [""]}).reindex(columns=table.columns, fill_value="").drop(columns="reason")
-    parts: list[pd.DataFrame] = []
-    for name, own in table.groupby(shown["figure"], sort=False):
-        parts += [
-            heads.assign(claim=f"{name}:"),
-            own.drop(columns="reason").assign(claim="  " + own["claim"]),
-        ]
+    table["claim"] = table.pop("figure") + ": " + table["claim"]
     names = shown["figure"] + [", ".join(["", *curves]) if curves else "" for curves in shown["curves"]]
     reasons = dict.fromkeys((names + ", " + table["verdict"] + ": " + table["reason"])[table["reason"] != ""])
     counted = rows.loc[claimed & rows["counted"], "verdict"].value_counts()
@@ -80,12 +75,8 @@ def claims_screen(rows: pd.DataFrame, *, everything: bool) -> RenderableType:
     rest = rows.loc[~claimed, "figure"].nunique()
     lines = [*reasons, READ, f"{plural(counted.sum(), 'claim')}: {counts}."]
     lines += [f"{rest} published figures are not predicted; add --all"] if rest and not everything else []
-    return Group(
-        "predicted from public inputs, nothing was measured here",
-        *([grid(pd.concat(parts))] if parts else []),
-        "",
-        *map(Text, lines),
-    )
+    parts: list[RenderableType] = [grid(table.drop(columns="reason"), folded=True)] if len(table) else []
+    return Group("predicted from public inputs, nothing was measured here", *parts, "", *map(Text, lines))
 
 
 def verdict_of_figures(rows: pd.DataFrame) -> pd.Series:
@@ -108,49 +99,44 @@ def checks_screen(
     shown = of_figures if everything else of_figures[of_figures != UNKNOWN]
     good = rows["verdict"].isin([AGREES, CONSISTENT])
     table = pd.DataFrame({"figure": shown.index, "verdict": shown.to_numpy()}, dtype=object)
-    for heading, kind in (
-        ("compared", "compared"),
-        ("shapes", "shape"),
-        ("consistent", "derived consistency"),
-    ):
-        own = good[rows["kind"] == kind].groupby(rows["figure"]).agg(["sum", "size"])
-        texts = own["sum"].astype(str) + "/" + own["size"].astype(str)
-        table[heading] = texts.reindex(shown.index).fillna("-").to_numpy()
+    kinds = {"compared": "compared", "shapes": "shape", "consistent": "derived consistency"}
+    for heading, kind in kinds.items():
+        own = good[rows["kind"] == kind].groupby(rows["figure"]).agg(["sum", "size"]).astype(str)
+        table[heading] = (own["sum"] + "/" + own["size"]).reindex(shown.index).fillna("-").to_numpy()
     table["not compared, because"] = ["; ".join(reasons[name]) for name in shown.index]
-    nothing = (~rows.groupby("figure")["kind"].agg(lambda own: own.isin(["compared", "shape"]).any())).sum()
-    counts = of_figures.value_counts()
-    last = (
-        f"{counts.get(AGREES, 0)} of {len(of_figures)} figures agree, {counts.get(DISAGREES, 0)} disagree; "
-        f"in {nothing} nothing was compared."
-    )
-    hidden = len(of_figures) - len(shown)
+    some = rows["kind"].isin(["compared", "shape"]).groupby(rows["figure"]).any()
+    counts, hidden = of_figures.value_counts(), len(of_figures) - len(shown)
+    agree, disagree = counts.get(AGREES, 0), counts.get(DISAGREES, 0)
+    lines = [
+        f"{agree} of {len(of_figures)} figures agree, {disagree} disagree; in {(~some).sum()} nothing was compared."
+    ]
     have = "figure has" if hidden == 1 else "figures have"
-    rest = [f"{hidden} published {have} no counterpart here; add --all"] if hidden else []
+    lines += [f"{hidden} published {have} no counterpart here; add --all"] if hidden else []
     details = pd.DataFrame(_details(rows), columns=["value", "published", "ours", "verdict"], dtype=object)
-    parts = [grid(table)] if len(table) else []
-    return Group(*parts, *(["", grid(details)] if len(details) else []), *map(Text, [last, *rest]))
+    return Group(*(grid(it, folded=True) for it in (table, details) if len(it)), *map(Text, lines))
 
 
 def _details(rows: pd.DataFrame) -> Iterator[tuple[str, str, str, str]]:
     """A row per comparison, and per published value that contradicts others."""
     for row in rows[(rows["kind"] != UNKNOWN) & (rows["verdict"] != CONSISTENT)].to_dict("records"):
-        quantity = row["quantity"].replace("_", " ")
+        quantity, open_end = row["quantity"].replace("_", " "), float("inf")
         published = range_text(row["published_low"], row["published_high"])
+        ends = [
+            float("nan") if row[name] == open_end else row[name] for name in ("ours", "ours_low", "ours_high")
+        ]
+        ours, whose = with_limits(*ends), f"({row['curve']}, {row['evidence']})"
+        value = f"{row['series']}: {quantity} [{row['unit']}] at {row['x'] or 0:g} {row['x_unit']}"
         if row["kind"] == "shape":
-            ends = [
-                it if it < float("inf") else float("nan")
-                for it in (row["ours"], row["ours_low"], row["ours_high"])
-            ]
-            value = f"{row['figure']}, {row['claim']}: {quantity}"
-            ours = f"{with_limits(*ends)} up to {row['up_to']:g} {row['x_unit']} ({row['curve']}, {row['evidence']})"
-        else:
-            value = f"{row['figure']}, {row['series']}: {quantity} [{row['unit']}] at {row['x']:g} {row['x_unit']}"
+            value, ours = (
+                f"{row['claim']}: {quantity}",
+                f"{ours} up to {row['up_to']:g} {row['x_unit']} {whose}",
+            )
+        elif row["kind"] == "compared":
             over = with_limits(row["ratio"], row["ratio_low"], row["ratio_high"])
-            ours = with_limits(row["ours"], row["ours_low"], row["ours_high"])
-            ours = f"{ours} ({row['curve']}, {row['evidence']}); ratio {over}"
-        if row["kind"] == "derived consistency":
+            ours = f"{ours} {whose}; ratio {over}"
+        else:
             ours = f"{range_text(row['least'], row['most'])} by {row['relation']}"
-        yield value, published, ours, row["verdict"]
+        yield f"{row['figure']}, {value}", published, ours, row["verdict"]
 
 
 def write_index(
@@ -167,7 +153,7 @@ def index_page(
 ) -> str:
     """The page; `assumed` says what stands in predictions of a figure for what is not public."""
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    table = claims_table(rows).assign(figure=rows["figure"])
+    table = claims_table(rows)
     values = published.values
     unchecked = values[values["statement"].ne("") & ~values["statement"].isin(rows["claim"])]
     counted = rows.loc[rows["check"].notna() & rows["counted"], "verdict"].value_counts()
@@ -185,26 +171,18 @@ def said_of(system: str, workload: str, scaling_mode: str) -> Iterator[str]:
 
     Verdicts are those of `figures --published --check --claims`, on the publication's own backends, options and sizes.
     """
-    published = load_published()
-    wanted = (system, workload, scaling_mode)
-    names = [
-        name
-        for name, figure in published.figures.items()
-        if figure.own and (figure.own.system, figure.own.workload, figure.own.scaling_mode) == wanted
-    ]
-    rows = (
-        verdicts(published, load_publications(published), names)
-        if names
-        else pd.DataFrame(columns=["claim", "figure"])
-    )
-    values = published.values
-    for name in names:
-        for one in values[(values["figure"] == name) & values["statement"].ne("")].to_dict("records"):
-            own = select(rows, figure=name, claim=one["statement"])
-            own = own[own["check"].notna()]
-            texts = [f"{one['statement']} ({one['kind']}; {one['source']})"]
-            for row, words in zip(own.to_dict("records"), claims_table(own).to_dict("records"), strict=True):
-                numbers = f"predicted {words['predicted']}, published {words['published']}"
-                disagrees = f"PREDICTION DISAGREES ({row['text']}: {numbers}): {row['reason']}"
-                texts.append(disagrees if row["verdict"] == DISAGREES else f"prediction {row['verdict']}")
-            yield "; ".join(dict.fromkeys(texts))
+    published, wanted = load_published(), (system, workload, scaling_mode)
+    of = {name: figure.own for name, figure in published.figures.items() if figure.own}
+    names = [name for name, own in of.items() if (own.system, own.workload, own.scaling_mode) == wanted]
+    if not names:
+        return
+    rows = verdicts(published, load_publications(published), names)
+    said = published.values[published.values["figure"].isin(names) & published.values["statement"].ne("")]
+    for one in said.to_dict("records"):
+        own = select(rows[rows["check"].notna()], figure=one["figure"], claim=one["statement"])
+        texts = [f"{one['statement']} ({one['kind']}; {one['source']})"]
+        for row, words in zip(own.to_dict("records"), claims_table(own).to_dict("records"), strict=True):
+            numbers = f"{row['text']}: predicted {words['predicted']}, published {words['published']}"
+            disagrees = f"PREDICTION DISAGREES ({numbers}): {row['reason']}"
+            texts.append(disagrees if row["verdict"] == DISAGREES else f"prediction {row['verdict']}")
+        yield "; ".join(dict.fromkeys(texts))

@@ -40,20 +40,10 @@ FRAMEWORK = "tensorflow"  # of the published servers
 BAND = (0.05, 0.5, 0.95)
 WIDE = 20  # high over low, beyond which orders of magnitude are equally probable, not values
 LARGEST = 0.25  # of gradients that travel together: their share of the bytes, or of backpropagation
-COLUMNS = (
-    "figure",
-    "panel",
-    "series",
-    "backend",
-    "publication",
-    "x",
-    "low",
-    "y",
-    "high",
-    "predicts",
-    "assumed",
-)
+COLUMNS = ("figure", "panel", "series", "backend", "publication", "x", "low", "y", "high", "assumed")
 Floats = NDArray[np.float64]
+Draws = Mapping[str, Floats]  # field of a curve -> (REPLICATES, 1) values of its input
+Parts = Sequence[tuple[float, float, int]]
 
 
 def band_of(values: Floats) -> Floats:
@@ -62,7 +52,7 @@ def band_of(values: Floats) -> Floats:
 
 
 @cache
-def parts_of(network: str) -> tuple[tuple[float, float, int], ...]:
+def parts_of(network: str) -> Parts:
     """Gradients in the order of backpropagation: (bytes, ready after that share of it, number of variables).
 
     Neighbours are put together up to a quarter of the bytes and a quarter of backpropagation, as exchanges fuse them.
@@ -128,17 +118,15 @@ class Replicates:
 
     def quantity(self, name: str, curve: AnyCurve, figure: Figure) -> Floats | None:
         """(R,) a published quantity in its base unit; None if the curve has none."""
-        rate, size = self.samples_per_second, self.size
-        known: dict[str, Callable[[], Floats]] = {
-            "efficiency": lambda: self.efficiency,
-            "speed_up": lambda: self.efficiency * size / curve.base,
-            "throughput": lambda: rate,
-            "seconds_per_step": lambda: (1 if curve.strong else size) * curve.batch.value / rate,
-            "seconds_per_epoch": lambda: (figure.images_per_epoch or 0) / rate,
-            "relative_time": lambda: 1 / self.efficiency,
-        }
-        absent = {"relative_time": curve.strong, "seconds_per_epoch": not figure.images_per_epoch}
-        return None if name not in known or absent.get(name) else known[name]()
+        batch = (1 if curve.strong else self.size) * curve.batch.value
+        of_rate = {"seconds_per_step": batch, "seconds_per_epoch": figure.images_per_epoch}
+        if name == "relative_time":
+            return None if curve.strong else 1 / self.efficiency
+        if amount := of_rate.get(name):
+            return amount / self.samples_per_second
+        speed_up = self.efficiency * self.size / curve.base
+        rates = {"efficiency": self.efficiency, "speed_up": speed_up, "throughput": self.samples_per_second}
+        return rates.get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +134,7 @@ class Predictions:
     """What is predicted of a publication; each curve and size is computed once."""
 
     publication: Publication
-    gradients: Callable[[str], Sequence[tuple[float, float, int]]] = parts_of
+    gradients: Callable[[str], Parts] = parts_of
     _known: dict[tuple[str, int, str], Replicates] = field(default_factory=dict)
 
     def replicates(self, name: str, size: int, changed: str = "") -> Replicates:
@@ -194,61 +182,50 @@ def predicted_curves(
 ) -> pd.DataFrame:
     """A row per size of every curve in every panel that has its quantity; with `names` in those figures alone.
 
-    In panels of relative throughput these are the ratios that a publication claims. `panel` is its place in the figure,
-    `predicts` a published series or empty.
+    In panels of relative throughput these are the ratios that a publication claims. `panel` is its place in the figure.
     """
     rows = [
-        (figure.id, index, label, curves[0].backend, publication.name, x, *band_of(values), series, texts)
+        (name, index, label, curves[0].backend, publication.name, x_of(figure, curves[0], size), *band, texts)
         for publication in publications
         for predictions in (Predictions(publication),)
-        for figure in map(published.figure, publication.figures)
-        if not names or figure.id in names
+        for name in publication.figures
+        if not names or name in names
+        for figure in (published.figure(name),)
         for index, panel in enumerate(figure.panels)
         if not panel.reference
-        for label, series, curves, sizes in (
-            *_curves(predictions, figure, panel),
-            *_ratios(predictions, figure, panel),
-        )
+        for label, curves in _drawn_in(publication, figure, panel)
         for texts in ("; ".join(text for it in curves for text in assumed(publication, it.name)),)
-        for x, values in sizes
+        for size, band in _sizes(predictions, figure, panel, curves)
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-# label, published series, curves, (x, replicates)
-Drawn = tuple[str, str, tuple[AnyCurve, ...], list[tuple[float, Floats]]]
-
-
-def _curves(predictions: Predictions, figure: Figure, panel: Panel) -> Iterator[Drawn]:
-    for curve in predictions.publication.curves:
+def _drawn_in(
+    publication: Publication, figure: Figure, panel: Panel
+) -> Iterator[tuple[str, tuple[AnyCurve, ...]]]:
+    """Label and curve of each that belongs in a panel, and label and both curves of a ratio."""
+    for curve in publication.curves:
         series = curve.figures.get(figure.id)
         other_base = panel.layout in RATIOS and x_of(figure, curve, curve.base) != figure.base_x
-        if series is None or (series and panel.series and series not in panel.series) or other_base:
-            continue
-        sizes = [
-            (
-                x_of(figure, curve, size),
-                predictions.replicates(curve.name, size).quantity(panel.layout, curve, figure),
-            )
-            for size in curve.sizes
-        ]
-        known = [(x, values) for x, values in sizes if values is not None]
-        yield figure.label(series) if series else curve.name, series, (curve,), known
+        if series is not None and (not series or series in (panel.series or (series,))) and not other_base:
+            yield figure.label(series) if series else curve.name, (curve,)
+    for claim in publication.claims:
+        wanted = (figure.id, "ratio", "relative_throughput")
+        if (claim.figure, claim.check, panel.layout) == wanted and claim.curves:
+            curves = tuple(map(publication.curve, claim.curves))
+            yield claim.label or " over ".join(claim.curves), curves
 
 
-def _ratios(predictions: Predictions, figure: Figure, panel: Panel) -> Iterator[Drawn]:
-    for claim in predictions.publication.claims:
-        if (claim.figure, claim.check, panel.layout) == (
-            figure.id,
-            "ratio",
-            "relative_throughput",
-        ) and claim.curves:
-            above, below = map(predictions.publication.curve, claim.curves)
-            sizes = [
-                (x_of(figure, above, size), predictions.ratio(claim.curves, size))
-                for size in sorted(set(above.sizes) & set(below.sizes))
-            ]
-            yield claim.label or f"{above.name} over {below.name}", "", (above, below), sizes
+def _sizes(
+    predictions: Predictions, figure: Figure, panel: Panel, curves: tuple[AnyCurve, ...]
+) -> Iterator[tuple[int, Floats]]:
+    """Size and band of a curve in the panel's quantity, or of a ratio; none if the curve has it not."""
+    for size in sorted(set.intersection(*(set(curve.sizes) for curve in curves))):
+        here = predictions.replicates(curves[0].name, size)
+        if len(curves) == 2:
+            yield size, band_of(predictions.ratio([curve.name for curve in curves], size))
+        elif (values := here.quantity(panel.layout, curves[0], figure)) is not None:
+            yield size, band_of(values)
 
 
 def scenario_of_curve(curve: SystemCurve) -> Scenario:
@@ -284,16 +261,14 @@ def _on_system(curve: SystemCurve, size: int, changed: str) -> Replicates:
     return Replicates(size, point.replicates, point.rates)
 
 
-def _on_devices(
-    publication: Publication, curve: DeviceCurve, parts: Sequence[tuple[float, float, int]], size: int
-) -> Replicates:
-    names = (curve.step, curve.backward, curve.rate, curve.latency, curve.variation)
-    step, backward, rate, latency, variation = (drawn(name, publication.inputs[name]) for name in names)
-    cycle = publication.inputs[curve.cycle].low if curve.cycle else 0.0
+def _on_devices(publication: Publication, curve: DeviceCurve, parts: Parts, size: int) -> Replicates:
+    names = {field: getattr(curve, field) for field in DeviceCurve.INPUTS if getattr(curve, field)}
+    ranges = {field: publication.inputs[name] for field, name in names.items()}
+    draws = {field: drawn(name, ranges[field]) for field, name in names.items()}
     share = size / curve.base if curve.strong else 1.0
-    exchanges = _exchanges(publication, curve, parts, size, rate, latency)
-    base = _steps(curve, step, backward, [], variation, curve.base, cycle).mean(axis=1)
-    here = _steps(curve, step / share, backward, exchanges, variation, size, cycle).mean(axis=1)
+    exchanges = _exchanges(curve, draws, ranges.get("threads"), parts, size)
+    base = _steps(curve, draws, draws["step"], [], curve.base).mean(axis=1)
+    here = _steps(curve, draws, draws["step"] / share, exchanges, size).mean(axis=1)
     return Replicates(size, base / here / share, (1 if curve.strong else size) * curve.batch.value / here)
 
 
@@ -310,44 +285,32 @@ def drawn(name: str, limits: Range) -> Floats:
 
 
 def _exchanges(
-    publication: Publication,
-    curve: DeviceCurve,
-    parts: Sequence[tuple[float, float, int]],
-    size: int,
-    rate: Floats,
-    latency: Floats,
+    curve: DeviceCurve, draws: Draws, threads: Range | None, parts: Parts, size: int
 ) -> list[tuple[float, Floats]]:
     """(share of backpropagation when it is ready, (R, 1) seconds of its exchange) of what travels together."""
     per_node = curve.devices_per_node.value
     nodes = max(1, size // per_node)
     if nodes == 1:  # what the links within a node cost is not modelled
         return []
-    members, whole = nodes * per_node if curve.transport.flat else nodes, np.zeros((1, 1), int)
-    if curve.servers:  # never more servers than members
-        whole = np.minimum(np.rint(drawn(curve.servers, publication.inputs[curve.servers])), members).astype(
-            int
-        )
-    unit = {int(count): _unit_cost(curve, members, int(count)) for count in np.unique(whole)}
-    messages, volume = np.moveaxis(np.array([[unit[count]] for count in whole.ravel()]), 2, 0)
+    members = nodes * per_node if curve.transport.flat else nodes
+    # Never more servers than members.
+    servers = np.minimum(np.rint(draws.get("servers", np.zeros((1, 1)))), members).astype(int)
+    unit = {int(count): _unit_cost(curve, members, int(count)) for count in np.unique(servers)}
+    messages, volume = np.moveaxis(np.array([[unit[count]] for count in servers.ravel()]), 2, 0)
     if curve.transport.overlap != "thread":
         parts = ((sum(it[0] for it in parts), 1.0, sum(it[2] for it in parts)),)
-    serving = serving_cost(None, curve.backend, FRAMEWORK, num_tensors=1) if curve.threads else None
-    if serving and curve.threads:
-        limits = publication.inputs[curve.threads]
-        serving = serving._replace(threads=(limits.low, limits.high))
+    serving = serving_cost(None, curve.backend, FRAMEWORK, num_tensors=1) if threads else None
     software, at_once = _uniform("software"), _uniform("threads")
 
-    def seconds(num_bytes: float, num_variables: int) -> Floats:
-        link = np.asarray(messages * latency + volume * num_bytes / rate)
-        if serving:  # each variable is a message
-            worker = serving.seconds(
-                num_variables / whole, num_bytes / whole, software=software, threads=at_once
-            )
+    def seconds(num_bytes: float, count: int) -> Floats:
+        link = np.asarray(messages * draws["latency"] + volume * num_bytes / draws["rate"])
+        if serving and threads:  # each variable is a message
+            cost_of = serving._replace(threads=(threads.low, threads.high)).seconds
+            worker = cost_of(count / servers, num_bytes / servers, software=software, threads=at_once)
             link = pipelined(link, worker, members)
         if curve.coordinator:
-            link = link + (size - 1) * coordination_cost(None).seconds(
-                latency, num_variables, software=software
-            )
+            of_rank = coordination_cost(None).seconds(draws["latency"], count, software=software)
+            link = link + (size - 1) * of_rank
         return link
 
     return [(ready, seconds(num_bytes, count)) for num_bytes, ready, count in parts]
@@ -369,31 +332,23 @@ def _unit_cost(curve: DeviceCurve, members: int, num_servers: int) -> tuple[floa
 
 
 def _steps(
-    curve: DeviceCurve,
-    step: Floats,
-    backward: Floats,
-    exchanges: list[tuple[float, Floats]],
-    variation: Floats,
-    size: int,
-    cycle: float,
+    curve: DeviceCurve, draws: Draws, step: Floats, exchanges: list[tuple[float, Floats]], size: int
 ) -> Floats:
     """(R, STEPS) seconds. The timeline is that of one step, so each replicate's is scaled to it."""
     rng = np.random.default_rng([0, size])
     # (R, STEPS) of the slowest device; a lognormal of another variation is a power of it, nearly, for a few percent.
     standard = slowest(Noise(variation=(0.01, 0.01)), size, (REPLICATES, STEPS), (0, size))
     rng.random((REPLICATES, STEPS))  # those of the slowest
-    factors = np.asarray(standard ** (variation / 0.01), dtype=np.float64)
-    if curve.transport.overlap == "next_step":  # which is the forward pass, too
-        backward = np.ones_like(backward)
+    factors = np.asarray(standard ** (draws["variation"] / 0.01), dtype=np.float64)
+    # A step late, an exchange has the forward pass, too.
+    backward = 1.0 if curve.transport.overlap == "next_step" else draws["backward"]
     # In units of a replicate's backpropagation; its forward follows it, as each step follows another.
     length = step * backward
-    parts = [
-        BucketExchange(
-            bucket=Bucket(num_bytes=1, ready_seconds=ready),
-            seconds=seconds / length + cycle / length * rng.random(length.shape),
-        )
-        for ready, seconds in exchanges
-    ]
+    parts = []
+    for ready, seconds in exchanges:
+        waited = draws.get("cycle", 0.0) / length * rng.random(length.shape)
+        bucket = Bucket(num_bytes=1, ready_seconds=ready)
+        parts.append(BucketExchange(bucket=bucket, seconds=seconds / length + waited))
     rule = ExchangeRule(backend="horovod", overlap=curve.transport.overlap)
     computed = ComputedStep(backward_seconds=1.0, update_seconds=0.0)
     return (step_seconds(computed, rule, parts, factors, rng) + factors * (1 / backward - 1)) * length

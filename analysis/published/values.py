@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -55,20 +54,8 @@ PLACES = ("linear", "scaling_ends", "sweep")  # statements about places on the x
 X_UNITS = ("nodes", "GPUs", "devices", "processes", "machines", "images", "epochs", "s")
 
 _TEXTS = [
-    "figure",
-    "panel",
-    "evidence",
-    "series",
-    "quantity",
-    "x_unit",
-    "kind",
-    "source",
-    "note",
-    "system",
-    "backend",
-    "statement",
-    "label",
-    "method",
+    *("figure", "panel", "evidence", "series", "quantity", "x_unit", "kind", "source", "note", "system"),
+    *("backend", "statement", "label", "method"),
 ]
 _NUMBERS = ["x", "x_high", "y", "low", "high", "n"]
 
@@ -241,16 +228,15 @@ def read_public(folder: Path) -> pd.DataFrame:
 
 def read_measured(folder: Path, names: set[str]) -> pd.DataFrame:
     """What was measured here beside a folder of published values; `source` is the file. Raises UsageError."""
-    return frame_of([row for name in sorted(names) for row in _measured(folder.parent / SERIES, name)])
-
-
-def _measured(folder: Path, name: str) -> Iterator[dict[str, Any]]:
-    remedy = "correct it, or the panel's `reference`"
-    series = read_json(Reference, folder / f"{name}.json", remedy=remedy, links=True)
-    for row in series.rows:
-        cells, scale = row.model_dump(), factor(row.quantity, row.y_unit)
-        cells |= {end: None if cells[end] is None else cells[end] * scale for end in ("y", "low", "high")}
-        yield cells | {"x_high": row.x, "source": name, "note": series.title}
+    rows = []
+    for name in sorted(names):
+        path, remedy = folder.parent / SERIES / f"{name}.json", "correct it, or the panel's `reference`"
+        series = read_json(Reference, path, remedy=remedy, links=True)
+        for row in series.rows:
+            cells, scale = row.model_dump(), factor(row.quantity, row.y_unit)
+            ends = {end: None if cells[end] is None else cells[end] * scale for end in ("y", "low", "high")}
+            rows.append(cells | ends | {"x_high": row.x, "source": name, "note": series.title})
+    return frame_of(rows)
 
 
 def _rows(path: Path, model: type[Row]) -> list[Row]:
@@ -270,13 +256,11 @@ def _rows(path: Path, model: type[Row]) -> list[Row]:
                 for name, text in row.items()
             }
             rows.append(model.model_validate(cells))
-    except ValidationError as error:
-        problem = first_problem(error).removeprefix("the file: ")
-        raise UsageError(f"{path}, line {reader.line_num}: {problem}; correct it") from None
-    except csv.Error as error:
-        raise UsageError(f"{path}, line {reader.line_num}: {error}; correct it") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read ({error}); correct it") from None
+    except (OSError, ValueError, csv.Error) as error:
+        place = "" if isinstance(error, OSError | UnicodeError) else f", line {reader.line_num}"
+        known = isinstance(error, ValidationError)
+        problem = first_problem(error).removeprefix("the file: ") if known else f"it cannot be read ({error})"
+        raise UsageError(f"{path}{place}: {problem}; correct it") from None
     return rows
 
 

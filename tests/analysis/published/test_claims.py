@@ -307,7 +307,7 @@ def test_a_disagreement_is_2_and_what_nobody_predicts_is_said_with_what_is_missi
     status, said = verify("mpi-learn-cooley")
     assert status == 4
     assert f"mpi-learn-cooley, cannot tell: {published.figure('mpi-learn-cooley').missing}" in said
-    assert "The speed-up is 30 on 60 GPUs" in said
+    assert "mpi-learn-cooley: The speed" in said
     with pytest.raises(UsageError, match="--on cori: claims are not compared with records"):
         verify("--on", "cori")
 
