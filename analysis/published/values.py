@@ -256,11 +256,11 @@ def _rows(path: Path, model: type[Row]) -> list[Row]:
                 for name, text in row.items()
             }
             rows.append(model.model_validate(cells))
+    except ValidationError as error:
+        problem = first_problem(error).removeprefix("the file: ")
+        raise UsageError(f"{path}, line {reader.line_num}: {problem}; correct it") from None
     except (OSError, ValueError, csv.Error) as error:
-        place = "" if isinstance(error, OSError | UnicodeError) else f", line {reader.line_num}"
-        known = isinstance(error, ValidationError)
-        problem = first_problem(error).removeprefix("the file: ") if known else f"it cannot be read ({error})"
-        raise UsageError(f"{path}{place}: {problem}; correct it") from None
+        raise UsageError(f"{path} cannot be read ({error}); correct it") from None
     return rows
 
 
