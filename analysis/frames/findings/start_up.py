@@ -50,7 +50,7 @@ def draw_phases(rows: pd.DataFrame, axes: Axes) -> None:
         axes.text(x, y, f" {name}", rotation=90, ha="center", va="bottom", fontsize=6)
     theme.rank_axis(axes, rows)
     axes.set_xlim(low.min() / 1.1, high.max() * 1.1)
-    axes.set_ylim(0, 1.5 * below.max())  # room for names and the legend
+    axes.set_ylim(0, max(axes.get_ylim()[1], 1.5 * below.max()))  # room for names and legend; panels share it
     axes.set_ylabel("time before training [s]")
     axes.legend(ncols=3, loc="upper left")
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
-from dlscale.analysis.frames.finding import COUNT, PLACE, Column, Finding, frame_of, on_most_ranks
+from dlscale.analysis.frames.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of, on_most_ranks
 from dlscale.analysis.frames.load import Study
 from dlscale.analysis.frames.statistics import MIN_BLOCKS, ratio
 from dlscale.analysis.frames.text import digits, interval, plural
@@ -26,6 +27,8 @@ ALPHA = 0.05  # the chance that any host or rank is called slow if none is
 HOST_ALPHA = 0.04
 BAND = 0.02  # a smaller slowdown is no reason to replace a node
 NUM_DRAWS, SEED = 1999, 2018  # the same records, the same p
+MOST_COLUMNS = 40  # of a launch in the drawing; with more windows, neighbours are averaged
+MOST_NAMED = 16  # ranks whose names are next to their rows
 LATE, NOT_KNOWN, NO_ONE = "late", "not known", "none"  # verdicts
 
 
@@ -33,7 +36,7 @@ def stragglers(study: Study) -> pd.DataFrame:
     """One row per suspect, of each number of ranks on which `none` was measured; one of verdict "none" without any."""
     cells = study.trained
     alone = cells[(cells["control"] == "train") & ~cells["is_exchanging"] & (cells["num_ranks"] > 1)]
-    types = {"rank": int, "host": str, "seconds": float}
+    types = {"rank": int, "host": str, "seconds": float, "windows": object}
     ranks = study.rows(_relative_seconds, types).merge(
         alone[["family", "num_ranks", "split", "evidence"]], left_on="cell", right_index=True
     )
@@ -41,6 +44,10 @@ def stragglers(study: Study) -> pd.DataFrame:
     for _, own in ranks.groupby(["family", "num_ranks", "split", "evidence"]):
         common = {"cell": own["cell"].iloc[0], "num_launches": own["number"].nunique()}
         common["num_hosts"] = own["host"].nunique()
+        by_rank = own.sort_values("number", kind="stable").groupby("rank")
+        # For the drawing: [P, columns] over all launches, and the hosts of the first.
+        common["windows"] = np.array([np.concatenate(list(each)) for _, each in by_rank["windows"]])
+        common["hosts"] = list(by_rank["host"].first())
         found = list(_suspects(own)) or [{"verdict": NO_ONE}]
         rows += ({"host": "", "reason": "", **common, **one} for one in found)
     numbers = ("rank", "slower", "slower_low", "slower_high", "p_value", "num_launches")
@@ -58,9 +65,13 @@ def _relative_seconds(record: Record) -> Iterator[dict[str, Any]]:
         return
     steps = windows.num_steps[:, None] if windows.rank_steps is None else windows.rank_steps
     own = windows.seconds / np.maximum(steps, 1)
-    relative = np.median(own / np.median(own, axis=1, keepdims=True), axis=0)
+    own /= np.median(own, axis=1, keepdims=True)
+    relative = np.median(own, axis=0)
+    first = np.linspace(0, len(own), min(len(own), MOST_COLUMNS), endpoint=False).astype(int)
+    shown = np.add.reduceat(own, first) / np.diff(first, append=len(own))[:, None]
     for place in record.ranks:
-        yield {"rank": place.rank, "host": place.node, "seconds": relative[place.rank]}
+        rank = place.rank
+        yield {"rank": rank, "host": place.node, "seconds": relative[rank], "windows": shown[:, rank]}
 
 
 def _suspects(ranks: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -144,6 +155,25 @@ def sentence(frame: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def draw(rows: pd.DataFrame, axes: Axes) -> None:
+    """Each rank's time over the median of all ranks, window by window; names of late ranks are bold."""
+    first, late = rows.iloc[0], rows[rows["verdict"] == LATE]
+    slower = 100 * (first["windows"] - 1)
+    limit = max(5.0, float(np.percentile(np.abs(slower), 98)))
+    image = axes.imshow(slower, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", extent=(0, 1, 1, 0))
+    limits = [-limit, -limit / 2, 0, limit / 2, limit]
+    axes.figure.colorbar(image, ax=axes, ticks=limits, format="%+.0f", label="slower than the median [%]")
+    names = [f"{host} {rank}" for rank, host in enumerate(first["hosts"])]
+    for rank, name in enumerate(names if len(names) <= MOST_NAMED else ()):
+        is_late = rank in set(late["rank"]) or first["hosts"][rank] in set(
+            late.loc[late["rank"].isna(), "host"]
+        )
+        place, weight = (rank + 0.5) / len(names), "bold" if is_late else "normal"
+        axes.text(-0.02, place, name, weight=weight, ha="right", va="center", fontsize=7)
+    axes.set(xticks=[], yticks=[], xlabel=f"windows of {plural(first['num_launches'], 'launch')}")
+    axes.set_ylabel(f"{len(names)} ranks" if len(names) > MOST_NAMED else "")
+
+
 FINDING = Finding(
     name="stragglers",
     title="Stragglers and slow hosts",
@@ -165,4 +195,13 @@ FINDING = Finding(
         "reason": Column("why it is not known", label="reason"),
     },
     sentence=sentence,
+    drawings=(
+        Drawing(
+            name="heatmap",
+            draw=draw,
+            rows=on_most_ranks,
+            left=0.9,
+            about="Each rank's time in each window without communication, where no rank waits for another.",
+        ),
+    ),
 )

@@ -82,3 +82,14 @@ def test_without_ranks_of_none_there_is_no_row(records):
     frame = found(records)
     assert frame.empty
     assert FINDING.sentence(frame) == ""
+
+
+def test_the_heat_map_has_a_row_per_rank_and_a_column_per_window_of_all_launches() -> None:
+    launches = [
+        make_record(num_ranks=3, block=block, rank_delays=(0, 0, 0.05), window_factors=(1.0,) * num_windows)
+        for block, num_windows in enumerate((10, 100))
+    ]
+    shown = FINDING.of(Study(launches))["windows"].iloc[0]
+    assert shown.shape == (3, 10 + 40)
+    assert (shown[:2] == 1).all()
+    assert (shown[2] > 1).all()
