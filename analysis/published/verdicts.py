@@ -141,47 +141,45 @@ def verdicts(
 
 
 def _in_words(published: Published, figure: Figure) -> Iterator[dict[str, Any]]:
-    rows = select(published.values, figure=figure.id)
-    said = rows.loc[rows["statement"].ne(""), "statement"].tolist() or [figure.title]
-    reason = figure.missing or "nothing to predict"
-    for words in dict.fromkeys(said):
-        row = {"figure": figure.id, "claim": words, "curves": [], "tolerance": TOLERANCE, "text": ""}
-        yield row | {"verdict": CANNOT_TELL, "counted": True, "reason": reason}
+    said = select(published.values, figure=figure.id)["statement"]
+    row = {"figure": figure.id, "curves": [], "tolerance": TOLERANCE, "text": "", "verdict": CANNOT_TELL}
+    for words in dict.fromkeys(said[said != ""]) or [figure.title]:
+        yield row | {"claim": words, "counted": True, "reason": figure.missing or "nothing to predict"}
 
 
 def claim_verdicts(predictions: Predictions, claim: Claim, published: Published) -> Iterator[dict[str, Any]]:
     """The verdict on a claim; on check `values` one per published value. Raises UsageError."""
     figure, publication = published.figure(claim.figure), predictions.publication
-    curve = publication.curve(claim.curves[0])
-    common = {"publication": publication.name, "check": claim.check, "curves": list(claim.curves)}
-    common |= {"x_unit": figure.x_unit}
+    curve, common = publication.curve(claim.curves[0]), {"publication": publication.name}
     if claim.check == "values":
         base, series = x_of(figure, curve, curve.base), curve.figures[figure.id]
         for x, efficiency, half in points(published, figure.id, series, base).itertuples(index=False):
             band = band_of(predictions.replicates(curve.name, round(x / base * curve.base)).efficiency)
-            ends = (efficiency - half, efficiency + half)
-            row = {"claim": series, "quantity": "efficiency", "x": x}
-            yield common | row | _judged(figure, claim, band, ends, {"tolerance": TOLERANCE}, row)
+            row = common | {"claim": series, "quantity": "efficiency", "x": x}
+            yield _judged(figure, claim, band, (efficiency - half, efficiency + half), row)
         return
-    ends = published_ends(claim, published)
-    exact, of_ratios = claim.check in ("gain", "scaling_ends"), ("relative_throughput", "relative_time")
-    bounds: dict[str, Any] = {"tolerance": 0.0 if exact else TOLERANCE, "ratio": claim.compared in of_ratios}
+    ends, ratios = published_ends(claim, published), ("relative_throughput", "relative_time")
+    exact = claim.check in ("gain", "scaling_ends")
+    bounds: dict[str, Any] = {"tolerance": 0.0 if exact else TOLERANCE, "ratio": claim.compared in ratios}
     band = worst_of(_predicted(predictions, claim, figure, curve), ends, **bounds)
     x = x_of(figure, curve, claim.sizes[1]) if claim.at else None
-    row = {"claim": claim.statement, "quantity": claim.compared, "x": x}
-    yield common | row | _judged(figure, claim, band, ends, bounds, row)
+    row = common | {"claim": claim.statement, "quantity": claim.compared, "x": x}
+    yield _judged(figure, claim, band, ends, row, **bounds)
 
 
 def _judged(
-    figure: Figure, claim: Claim, band: Floats, ends: Ends, bounds: dict[str, Any], row: dict[str, Any]
+    figure: Figure, claim: Claim, band: Floats, ends: Ends, row: dict[str, Any], **bounds: Any
 ) -> dict[str, Any]:
+    """The row with what is published and predicted, the verdict and why it is that."""
     verdict = verdict_of(band, ends, **bounds)
     reasons = {DISAGREES: claim.reason or "no reason is written", CANNOT_TELL: _WIDE}
-    low, predicted, high = band.tolist()
-    numbers = {"published_low": ends[0], "published_high": ends[1], "predicted": predicted}
-    numbers |= {"predicted_low": low, "predicted_high": high, "tolerance": TOLERANCE, "evidence": "simulated"}
-    words = {"verdict": verdict, "reading": claim.reading or None, "reason": reasons.get(verdict)}
-    return numbers | words | {"text": _compared_text(claim, row, figure.x_unit)}
+    numbers = dict(zip(("predicted_low", "predicted", "predicted_high"), band.tolist(), strict=True))
+    numbers |= {"published_low": ends[0], "published_high": ends[1], "tolerance": TOLERANCE}
+    words = {"evidence": "simulated", "verdict": verdict, "reason": reasons.get(verdict)}
+    words |= {"reading": claim.reading or None, "x_unit": figure.x_unit, "check": claim.check}
+    return (
+        row | numbers | words | {"curves": [*claim.curves], "text": _compared_text(claim, row, figure.x_unit)}
+    )
 
 
 def _compared_text(claim: Claim, row: dict[str, Any], x_unit: str) -> str:
@@ -218,32 +216,22 @@ def points(published: Published, figure: str, series: str, base: float) -> pd.Da
     `half_width` is rounding and scatter, also of the base.
     """
     rows = select(published.values, figure=figure, series=series)
-    rows = rows[rows["x"] > 0]
-    rounding = rows["high"] - rows["y"]
-    value = rows["statement"].eq("")
-    throughput, scatter, printed = (
-        rows[value & rows["quantity"].eq(name)].set_index("x")
-        for name in ("throughput", f"throughput{HALF_WIDTH}", "efficiency")
-    )
-    if len(throughput):
-        y = throughput["y"]
-        half = scatter["y"].reindex(y.index).fillna(throughput["high"] - y)
-        efficiency = y / y.index / (y[base] / base)
-        error = half / y  # relative, and added: both ends of a ratio are uncertain
-        half = (error + error[base]) * efficiency
+    rows = rows[rows["x"] > 0].assign(half=rows["high"] - rows["y"])
+    values = select(rows, statement="").set_index("x")
+    rates, scatter = (select(values, quantity=name) for name in ("throughput", f"throughput{HALF_WIDTH}"))
+    printed = select(values, quantity="efficiency")
+    said = rows[rows["statement"].ne("") & rows["quantity"].eq("efficiency") & rows["low"].notna()]
+    if len(rates):
+        efficiency = rates["y"] / rates.index / (rates["y"][base] / base)
+        error = scatter["y"].reindex(rates.index).fillna(rates["half"]) / rates["y"]
+        half = (error + error[base]) * efficiency  # relative, and added: both ends of a ratio are uncertain
     elif len(printed):
-        efficiency, half = (
-            printed["y"],
-            rounding[value & rows["quantity"].eq("efficiency")].set_axis(printed.index),
-        )
+        efficiency, half = printed["y"], printed["half"]
     else:
-        said = rows[~value & rows["quantity"].eq("efficiency") & rows["low"].notna()]
         efficiency = said.set_index("x_high")["low"]
         half = efficiency * 0 + _ABOUT
     half = half + (0.0 if len(scatter) else REPEATED_RUNS)
-    found = pd.DataFrame(
-        {"x": efficiency.index, "efficiency": efficiency.to_numpy(), "half_width": half.to_numpy()}
-    )
+    found = pd.DataFrame({"x": efficiency.index, "efficiency": [*efficiency], "half_width": [*half]})
     return found[found["x"] > base].sort_values("x")
 
 

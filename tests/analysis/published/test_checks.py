@@ -15,8 +15,6 @@ from dlscale.analysis.published.checks import check, compared, own_points, relat
 from dlscale.analysis.published.claims import Publication
 from dlscale.analysis.published.page import checks_screen, verdict_of_figures
 from dlscale.analysis.published.values import frame_of
-from dlscale.analysis.published.verdicts import load_publication
-from dlscale.base.errors import UsageError
 from tests.analysis.reading import printed
 from tests.made_records import make_record
 
@@ -48,13 +46,6 @@ def test_a_study_agrees_where_it_repeats_a_publication(folder, kept, verdicts, w
     assert set(rows["curve"]) == {"ring, torch"}
     assert verdict == verdicts[-1]
     assert words in screen
-
-
-@pytest.mark.parametrize(("evidence", "count"), [("emulated", 3), ("simulated", 3), ("published", 0)])
-def test_all_kinds_of_evidence_of_ours_are_compared_and_named(folder, evidence, count):
-    rows, _, _, screen = checked(folder(*RATES), [cori({"ring": (1.0, 0.95, 0.9)}, evidence=evidence)])
-    assert (rows["kind"] == "compared").sum() == count
-    assert screen.count(f"(ring, torch, {evidence})") == count
 
 
 @pytest.mark.parametrize(
@@ -107,14 +98,6 @@ def test_statements_with_a_number_and_a_place_are_compared(folder):
     assert [round(ratio, 2) for ratio in rows["ratio"]] == [1.0, 0.95, 1.8]
 
 
-def test_where_ratios_begin_there_is_nothing_to_compare(folder):
-    ratios = {"y_unit": "1", "quantity": "efficiency"}
-    path = folder({"x": "1", "y": "1.00", **ratios}, {"x": "2", "y": "0.95", **ratios})
-    assert checked(path, [cori({"none": (1.0,), "ring": (1.0,)}, nodes=(1,))])[1] == "unknown"
-    rows, *_ = checked(path, [cori({"none": (1.0, 1.0), "ring": (1.0, 0.95)}, nodes=(1, 2))])
-    assert rows["x"].tolist() == [2]
-
-
 POSITIVE = st.floats(1e-3, 1e3)
 
 
@@ -135,27 +118,6 @@ def test_the_ratio_is_1_inside_what_is_published_and_grows_with_ours(low, high, 
     )
     assert found["verdict"] in ("agrees", "disagrees")  # without an interval nothing is open
     assert judged_number(low, high, (math.nan, 1.5 * ours, math.nan), tolerance)["ratio"] >= found["ratio"]
-
-
-@pytest.mark.parametrize(
-    ("ends", "verdict"),
-    [
-        ((0.95, 1.0, 1.05), "agrees"),
-        ((0.95, 1.08, 1.2), "open"),
-        ((1.11, 1.2, 1.3), "disagrees"),
-        ((0.5, 0.6, 0.89), "disagrees"),
-    ],
-)
-def test_an_interval_across_the_tolerance_is_open(ends, verdict):
-    assert judged_number(1.0, 1.0, ends, 0.1)["verdict"] == verdict
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "ours", "ratio"),
-    [(2.0, math.nan, 1e9, 1), (math.nan, 2.0, 1.0, 1), (math.nan, 0.0, 1.0, math.inf)],
-)
-def test_open_ends_are_open(low, high, ours, ratio):
-    assert judged_number(low, high, (math.nan, ours, math.nan), 0.1)["ratio"] == ratio
 
 
 # --- Which cells of ours join a figure, and with which values
@@ -197,20 +159,6 @@ def test_a_cell_must_be_all_that_is_asked_for(name, other):
     assert Own().accepts(cells).all()
 
 
-@pytest.mark.parametrize(
-    ("data", "found", "accepted"),
-    [
-        ("real", "events:0123456789ab", True),
-        ("real", "synthetic", False),
-        ("cifar-10-*", "cifar-10-batches-bin:0123456789ab", True),
-        ("cifar-10-*", "cifar-100-binary:0123456789ab", False),
-        ("*imagenet*", "ImageNet-train:0123456789ab", True),
-    ],
-)
-def test_data_may_be_asked_for_by_name(data, found, accepted):
-    assert Own(data=data).accepts(pd.DataFrame([{"data": found}])).tolist() == [accepted]
-
-
 def test_points_are_the_table_s_numbers():
     study = cori({"none": (1.0, 0.98, 0.97), "ring": (0.99, 0.95, 0.9)})
     rates = points("throughput", study, Own(workload="hep_cnn", system="cori", ranks_per_node=1))
@@ -227,17 +175,6 @@ def test_points_are_the_table_s_numbers():
     assert points("speed_up", study)["y"].tolist() == pytest.approx(
         (table["efficiency_none"] * rates["x"].to_numpy()).tolist()
     )
-
-
-def test_times_are_those_of_the_slowest_rank_s_rate():
-    study = cori({"ring": (1.0, 1.0)}, nodes=(1, 2), local_batch=8)
-    steps = points("seconds_per_step", study)
-    assert steps["y"].tolist() == pytest.approx([8 / 100, 16 / 200], rel=0.01)
-    assert ((steps["low"] < steps["y"]) & (steps["y"] < steps["high"])).all()
-    assert points("seconds_per_sample", study)["y"].tolist() == pytest.approx([0.01, 0.01], rel=0.01)
-    epochs = points("seconds_per_epoch", study, images_per_epoch=5000)
-    assert epochs["y"].tolist() == pytest.approx([50, 25], rel=0.01)
-    assert points("seconds_per_epoch", study).empty
 
 
 def test_ratios_begin_where_the_publication_s_do_and_may_be_over_another_backend():
@@ -375,41 +312,6 @@ def test_two_series_that_were_measured_here_are_in_the_claimed_order(measured_he
     (row,) = rows.to_dict("records")
     assert (row["verdict"], row["curve"], row["evidence"]) == (verdict, "one over other", "measured")
     assert row["ours"] == pytest.approx(first / second)
-
-
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({"y_unit": "s"}, "efficiency in 's'; choose one of: 1, %"),
-        ({"low": 0.99}, "is not between 0.99 and"),
-        ({"panel": "other"}, "no row of two.json has panel 'both', quantity efficiency and x in 'nodes'"),
-    ],
-)
-def test_a_damaged_series_is_one_line(measured_here, row, said):
-    with pytest.raises(UsageError, match=said) as caught:
-        load_published(measured_here(0.9, 0.8, **row))
-    assert "\n" not in str(caught.value)
-
-
-def test_claims_of_a_shape_name_what_is_there(measured_here, tmp_path):
-    published, path = load_published(measured_here(0.9, 0.8)), tmp_path / "theirs.toml"
-    text = f'name = "t"\ntitle = "t"\n[[claims]]\nfigure = "small"\nstatement = "{SAID}"\nreading = "r"\n'
-    pair = (
-        'reference = { file = "two", panel = "both", quantity = "efficiency", series = ["one", "third"] }\n'
-    )
-    ends = 'check = "scaling_ends"\nthreshold = [0.5, 0.8]\n'
-    for lines, said in (
-        (f'check = "ratio"\nat = 2\nlow = 1\n{pair}', "no 'one' and 'third', efficiency at 2"),
-        (ends, "check scaling_ends is of 1 curve"),
-        (
-            'check = "ratio"\nat = 2\nours = ["ring"]\n',
-            "ours are backends for checks quantity and scaling_ends",
-        ),
-        (ends + 'ours = ["ring"]\nat = [1, 2]\n', "at is one size"),
-    ):
-        path.write_text(text + lines)
-        with pytest.raises(UsageError, match=said):
-            load_publication(path, published)
 
 
 # --- Published values against each other

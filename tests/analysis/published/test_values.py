@@ -1,6 +1,5 @@
 """What is in results/published, transcribed a second time; and what may not stand there."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -75,14 +74,6 @@ def test_what_follows_from_a_statement_is_what_its_formula_gives(published):
     assert derived("cug18-weak-hep-cnn-cori", "one node", "throughput", 1) == pytest.approx(1 / 0.04)
 
 
-def test_a_series_and_its_note_name_the_same_batch(published):
-    rows = published.values[["series", "note"]].itertuples(index=False)
-    named = [(re.findall(r"batch (\d+)", s), re.findall(r"batch (\d+) per", n)) for s, n in rows]
-    named = [pair for pair in named if all(pair)]
-    assert named
-    assert all(series == note for series, note in named)
-
-
 @given(st.integers(1, 10**6), st.integers(0, 4))
 def test_the_rounding_is_half_of_the_last_printed_digit(digits, decimals):
     row = value("efficiency", 1, f"{digits / 10**decimals:.{decimals}f}", unit="%").cells
@@ -135,17 +126,6 @@ def test_a_bad_statement_is_told_with_file_and_line(folder, statement, words):
         load_published(path)
     assert f"{path / STATEMENTS}, line 3: " in str(error.value)
     assert words in str(error.value)
-
-
-def test_a_file_of_other_columns_or_a_torn_line_is_told(folder):
-    path = folder({"x": "1", "y": "10"})
-    text = (path / "small.csv").read_text()
-    (path / "small.csv").write_text(text + "small,theirs,2\n")
-    with pytest.raises(UsageError, match=r"small.csv, line 3: not 15 cells"):
-        load_published(path)
-    (path / "small.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(UsageError, match=r"small.csv, line 1: columns \['a', 'b'\]"):
-        load_published(path)
 
 
 @pytest.mark.parametrize(
