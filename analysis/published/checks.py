@@ -26,21 +26,11 @@ import pandas as pd
 from dlscale.analysis.frames.findings import scaling
 from dlscale.analysis.frames.load import Study
 from dlscale.analysis.frames.statistics import NONE, Interval, ratio
+from dlscale.analysis.published import verdicts
 from dlscale.analysis.published.catalogue import RATIOS, Figure, Own, Published, select
 from dlscale.analysis.published.claims import Claim, Publication, x_of
 from dlscale.analysis.published.predictions import Floats
 from dlscale.analysis.published.values import HALF_WIDTH
-from dlscale.analysis.published.verdicts import (
-    AGREES,
-    CANNOT_TELL,
-    DISAGREES,
-    end_of,
-    published_ends,
-    reference_pair,
-    statement_of,
-    verdict_of,
-    worst_of,
-)
 
 OPEN, UNKNOWN, CONSISTENT, INCONSISTENT = "open", "unknown", "consistent", "not within rounding"
 COMPARED = ("measured", "emulated", "simulated")  # kinds of evidence of our cells
@@ -199,7 +189,7 @@ def compared(rows: pd.DataFrame, tolerance: float) -> pd.DataFrame:
     low, high = (ratios[end].fillna(ratios["ratio"]) for end in ("ratio_low", "ratio_high"))
     within = (1 - tolerance <= low) & (high <= 1 + tolerance)
     outside = (high < 1 - tolerance) | (low > 1 + tolerance)
-    verdict = np.select([within, outside], [AGREES, DISAGREES], OPEN)
+    verdict = np.select([within, outside], [verdicts.AGREES, verdicts.DISAGREES], OPEN)
     ours = {"ours": rows["y"], "ours_low": rows["low"], "ours_high": rows["high"], "curve": rows["name"]}
     return rows.assign(kind="compared", tolerance=tolerance, verdict=verdict, **ratios, **ours)
 
@@ -252,7 +242,7 @@ def _same(published: Published) -> Iterator[pd.DataFrame]:
 
 def _is_of_shape(claim: Claim, published: Published) -> bool:
     """Whether a claim is of a shape, and not a number at a place, which is compared as such."""
-    said = statement_of(claim, published)
+    said = verdicts.statement_of(claim, published)
     number = (
         said is not None and said["x"] == said["x_high"] and not np.isnan([said["low"], said["high"]]).all()
     )
@@ -261,7 +251,7 @@ def _is_of_shape(claim: Claim, published: Published) -> bool:
 
 def _of_reference(published: Published, claim: Claim) -> Iterator[dict[str, Any]]:
     """A ratio of two series that were measured here for the figure; their intervals are independent."""
-    rows = reference_pair(claim, published)
+    rows = verdicts.reference_pair(claim, published)
     if len(rows) == 2 and claim.reference:
         (low, y, high), (its_low, its_y, its_high) = (
             [row["y"] if np.isnan(row[end]) else row[end] for end in ("low", "y", "high")] for row in rows
@@ -287,14 +277,14 @@ def _of_study(
 
 
 def _judged(published: Published, claim: Claim, bands: Sequence[Floats], reached: bool) -> dict[str, Any]:
-    ends = published_ends(claim, published)
-    ours = worst_of(bands, ends, tolerance=0.0)
-    verdict = verdict_of(ours, ends, tolerance=0.0)
+    ends = verdicts.published_ends(claim, published)
+    ours = verdicts.worst_of(bands, ends, tolerance=0.0)
+    verdict = verdicts.verdict_of(ours, ends, tolerance=0.0)
     row = {"kind": "shape", "claim": claim.statement, "quantity": claim.compared, "published_low": ends[0]}
     row |= dict(zip(("ours_low", "ours", "ours_high"), ours.tolist(), strict=True)) | {
         "published_high": ends[1]
     }
-    return row | {"verdict": verdict if reached and verdict != CANNOT_TELL else OPEN}
+    return row | {"verdict": verdict if reached and verdict != verdicts.CANNOT_TELL else OPEN}
 
 
 def _own_curves(
@@ -333,7 +323,7 @@ def _bands(
     if claim.check == "scaling_ends":
         if len(bands) < 2:
             return [], False
-        end = end_of(bands, claim.threshold or (1.0, 1.0))
+        end = verdicts.end_of(bands, claim.threshold or (1.0, 1.0))
         # The largest power of two that a curve keeps lies below half of the next size at which it does not.
         fallen = next((x for x, _ in bands if x > end[2]), float("inf"))
         return [np.array([*end[:2], max(end[2], fallen / 2)])], True

@@ -137,18 +137,11 @@ class ReferencePair(Frozen):
 
 
 class Claim(Frozen):
-    """What a publication says, as a check of what is predicted.
+    """What a publication says, as a check of what is predicted; results/published/README.md has the checks.
 
-    values        every published efficiency of the curve's series, or throughput relative to the base
-    quantity      `quantity` of the curve on `at` devices
-    ratio         the rate of the first curve over that of the second on `at` devices
-    gain          the efficiency that `changed` adds on `at` nodes
-    scaling_ends  the largest size up to which the efficiency is at least `threshold`, which lies between two values
-
-    `at` two sizes a quantity or ratio is between `low` and `high` on all from the first to the second. `low` and `high`
-    are the statement's own numbers where it has some; else `reading` says how words became numbers. What is said of a
-    curve's shape is also compared with cells of ours, of each curve's backend or of those in `ours`, or with series of
-    a `reference`; a claim without a curve is compared with nothing else.
+    `low` and `high` are the statement's own numbers where it has some; else `reading` says how words became numbers.
+    What is said of a curve's shape is also compared with cells of ours, of each curve's backend or of those in `ours`,
+    or with series of a `reference`; a claim without a curve is compared with nothing else.
     """
 
     figure: Text

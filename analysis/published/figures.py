@@ -85,9 +85,9 @@ def panels_of(
         rows[NUMBERS] /= factor(panel.layout, panel.y_unit)
         # Predicted rates lie on each other; the efficiencies beside them do not.
         beside = panel.layout == "throughput" and any(it.layout == "efficiency" for it in figure.panels)
-        others = set(rows["evidence"]) - {"published", "simulated" if beside else ""}
-        num_values = (rows["evidence"].eq("published") & ~_is_range(rows)).sum()
-        if others or num_values >= MIN_VALUES:
+        kinds = set(rows["evidence"])
+        known = kinds - {"published"} and not (beside and kinds == {"simulated"})
+        if known or _num_values(rows) >= MIN_VALUES:
             found.append((panel, rows))
     return found
 
@@ -162,15 +162,14 @@ def draw(figure: Figure, panels: Panels, *, paper: float | None = None) -> Pictu
         (_draw_rows if panel.bars else _draw_curves)(axes, figure, panel, own, looks)
         title = ": ".join(filter(None, ("measured here" if panel.reference else "", panel.title)))
         axes.set_title(title, fontsize=8, loc="left")
-    values = rows["evidence"].eq("published") & rows["kind"].isin(["table", "read off a figure"])
-    only = rows["evidence"].eq("simulated").any() and not values.any()
-    subtitle = figure.workload + "; simulated, published only as a picture" * bool(only)
+    only = "simulated" in set(rows["evidence"]) and _num_values(rows) < MIN_VALUES
+    subtitle = figure.workload + "; simulated, published as a picture" * only
     others = rows.loc[rows["evidence"] != "published", ["evidence", "source"]].drop_duplicates()
     source = "; ".join([figure.publication, *(": ".join(it) for it in others.itertuples(index=False))])
     for y, size, text in (
         (height - 0.05, 9, figure.title),
-        (height - 0.22, 7, subtitle),
-        (0.14, 5, source[: int(28 * width)]),
+        (height - 0.22, 6 if paper else 7, subtitle),
+        (0.14, 5, source[: int(26 * width)]),
     ):
         bold = "bold" if size == 9 else "normal"
         picture.text(0.06 / width, y / height, text, fontsize=size, fontweight=bold, va="top")
@@ -206,6 +205,11 @@ def _looks(rows: pd.DataFrame) -> Looks:
             look = spare.pop(0) if spare else theme.LOOKS["none"]
         looks[name] = (*look, stroke)
     return looks
+
+
+def _num_values(rows: pd.DataFrame) -> int:
+    """How many published values have a place of their own."""
+    return int((rows["evidence"].eq("published") & ~_is_range(rows)).sum())
 
 
 def _is_range(rows: pd.DataFrame) -> pd.Series:

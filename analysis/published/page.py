@@ -13,15 +13,9 @@ from rich.text import Text
 
 from dlscale.analysis.frames.render.screen import grid
 from dlscale.analysis.frames.text import number, plural, with_limits
-from dlscale.analysis.published.catalogue import Published, load_published, select
+from dlscale.analysis.published.catalogue import Published
 from dlscale.analysis.published.checks import CONSISTENT, INCONSISTENT, OPEN, UNKNOWN
-from dlscale.analysis.published.verdicts import (
-    AGREES,
-    DISAGREES,
-    VERDICTS,
-    load_publications,
-    verdicts,
-)
+from dlscale.analysis.published.verdicts import AGREES, DISAGREES, VERDICTS
 from dlscale.base.files import write_atomically
 
 PAGE, TEMPLATE = "index.html", Path(__file__).with_name("index.html.j2")
@@ -164,25 +158,3 @@ def index_page(
         claims=table.to_dict("records"),
         counts=[(verdict, counted.get(verdict, 0)) for verdict in VERDICTS],
     )
-
-
-def said_of(system: str, workload: str, scaling_mode: str) -> Iterator[str]:
-    """A line per published statement on a training's scaling on a system, and whether predictions agree with it.
-
-    Verdicts are those of `figures --published --check --claims`, on the publication's own backends, options and sizes.
-    """
-    published, wanted = load_published(), (system, workload, scaling_mode)
-    of = {name: figure.own for name, figure in published.figures.items() if figure.own}
-    names = [name for name, own in of.items() if (own.system, own.workload, own.scaling_mode) == wanted]
-    if not names:
-        return
-    rows = verdicts(published, load_publications(published), names)
-    said = published.values[published.values["figure"].isin(names) & published.values["statement"].ne("")]
-    for one in said.to_dict("records"):
-        own = select(rows[rows["check"].notna()], figure=one["figure"], claim=one["statement"])
-        texts = [f"{one['statement']} ({one['kind']}; {one['source']})"]
-        for row, words in zip(own.to_dict("records"), claims_table(own).to_dict("records"), strict=True):
-            numbers = f"{row['text']}: predicted {words['predicted']}, published {words['published']}"
-            disagrees = f"PREDICTION DISAGREES ({numbers}): {row['reason']}"
-            texts.append(disagrees if row["verdict"] == DISAGREES else f"prediction {row['verdict']}")
-        yield "; ".join(dict.fromkeys(texts))

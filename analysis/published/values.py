@@ -13,16 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pandas as pd
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, PositiveInt, StringConstraints, ValidationError, model_validator
 
 from dlscale.base.definitions import Frozen, first_problem, read_json
 from dlscale.base.errors import UsageError
@@ -76,10 +67,8 @@ def check_x_unit(unit: str) -> None:
         raise ValueError(f"x in {unit or 'no unit'!r}; choose one of: {', '.join(X_UNITS)}")
 
 
-class _Public(Frozen):
+class _Public(Frozen, populate_by_name=True):
     """What values and statements have in common."""
-
-    model_config = ConfigDict(populate_by_name=True)
 
     figure: Filled
     series: Text
@@ -176,7 +165,7 @@ class ReferenceRow(Frozen, extra="ignore"):
     series: Text
     system: Text
     backend: Text | None = None
-    x: PositiveFloat
+    x: float
     x_unit: Text
     quantity: Text
     y: float

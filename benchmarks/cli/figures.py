@@ -124,17 +124,20 @@ def figures(
       dlscale figures --published --check --claims horovod-efficiencies
     """  # noqa: D301
     if published:
-        if medium == PAPER or width or only or backends or out or predicted:
+        if only or backends or out or predicted:
             raise UsageError(
-                "--for, --width, --only, --backends, --out and --predicted are of a study's figures; drop --published"
+                "--only, --backends, --out and --predicted are of a study's figures; drop --published"
             )
+        if width and medium != PAPER:
+            raise UsageError("--width requires --for paper")
         if (claims or as_json) and not check:
             raise UsageError(f"{'--claims' if claims else '--json'} requires --check")
         if check:
             return check_published(
                 results, names=names, on=on, claims=claims, everything=everything, as_json=as_json
             )
-        return draw_published(results, names=names, on=on, everything=everything)
+        paper = (width or PAPER_INCHES) if medium == PAPER else None
+        return draw_published(results, names=names, on=on, everything=everything, paper=paper)
     of_published = {
         "--all": everything,
         f"--on {on}": on,

@@ -8,7 +8,6 @@ import pytest
 
 from dlscale.analysis.published.catalogue import FOLDER
 from dlscale.analysis.published.claims import Range
-from dlscale.analysis.published.page import said_of
 from dlscale.analysis.published.predictions import (
     Predictions,
     assumed,
@@ -269,9 +268,3 @@ def test_every_disagreement_of_the_checkout_has_a_reason(published):
                 row["verdict"] == DISAGREES for row in claim_verdicts(Predictions(mark), claim, published)
             ):
                 assert claim.reason, claim
-
-
-def test_what_is_said_of_a_system_stands_beside_a_prediction():
-    lines = list(said_of("cori", "hep_cnn", "strong"))
-    assert any(line.startswith("Efficient strong scaling ends") and "prediction " in line for line in lines)
-    assert not list(said_of("nowhere", "hep_cnn", "weak"))

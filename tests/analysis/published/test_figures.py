@@ -7,6 +7,7 @@ import re
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from dlscale.analysis.published import figures as drawing
 from dlscale.analysis.published.catalogue import FOLDER
@@ -14,6 +15,7 @@ from dlscale.analysis.published.page import index_page
 from dlscale.analysis.published.predictions import COLUMNS
 from dlscale.analysis.published.verdicts import load_publication, verdicts
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import figures
 from dlscale.benchmarks.cli import published as command
 from tests.analysis.reading import assert_inside
 from tests.made_records import write_study
@@ -213,3 +215,12 @@ def test_drawing_puts_files_into_the_results_and_says_where(folder, study, resul
     assert "ring, torch on mine" in {row["series"] for row in rows}
     with pytest.raises(UsageError, match=r"--on nope: no study of it in .*; there are studies of: mine"):
         command.draw_published(results, on="nope", folder=path)
+
+
+def test_published_figures_may_be_named_and_printed(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(figures, "draw_published", lambda _, **options: asked.append(options) or 0)
+    words = ["--published", "goyal-8", "powerai-ddl-2", "--for", "paper", "--results", str(tmp_path)]
+    assert CliRunner().invoke(figures.figures, words, standalone_mode=False).return_value == 0
+    assert asked[0]["names"] == ("goyal-8", "powerai-ddl-2")
+    assert asked[0]["paper"] > 3
