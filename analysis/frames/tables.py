@@ -183,12 +183,10 @@ def trainings(study: Study, attempts: pd.DataFrame) -> pd.DataFrame:
 
 def predictions(study: Study) -> pd.DataFrame:
     """One row per predicted point: no launch is behind it."""
-    records = [record.model_dump(mode="json") for record in study.predictions]
-    for record in records:
-        record |= {
-            "backend_options": settings_text(record["backend_options"]),
-            "doubts": "; ".join(record["doubts"]),
-        }
+    records = []
+    for record in study.predictions:
+        texts = {"backend_options": settings_text(record.backend_options), "doubts": "; ".join(record.doubts)}
+        records.append(record.model_dump(mode="json") | texts | {"shard": record.shard})
     rows = pd.json_normalize(records, sep="_").rename(columns=lambda name: name.removesuffix("_center"))
     rows = rows.rename(columns=lambda name: name.replace("step_seconds", "seconds_per_step"))
     return rows.reindex(columns=[*columns("predictions")])

@@ -6,15 +6,19 @@ from pathlib import Path
 
 import click
 
-from dlscale.analysis.proposal import section
-from dlscale.analysis.proposal.sizes import node_hours_request
-from dlscale.analysis.proposal.write import NAME, write_proposal
+from dlscale.analysis.frames.findings import scaling
+from dlscale.analysis.frames.proposal import NAME, lines, write
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.old_study import load, tell_left_out, with_predictions
 from dlscale.benchmarks.cli.option_kinds import Backends
 from dlscale.benchmarks.cli.options import base_option, choose_study, results_option, system_option
+<<<<<<< HEAD
 from dlscale.benchmarks.cli.predicted import predicted_option
+=======
+from dlscale.benchmarks.cli.predicted import load_predicted, predicted_option
+from dlscale.benchmarks.cli.study_report import tell_left_out
+>>>>>>> 40adbdb8 (analysis: A proposal's section from frames and templates, cautions first)
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
 
@@ -84,30 +88,26 @@ def proposal(
         raise UsageError(f"--threshold {threshold:g} is no percentage above 1; give for example 75")
     if runs > 1 and samples is None:
         raise UsageError(f"--runs {runs} says how many trainings, but not how long they are; add --samples")
-    loaded = load(Store(choose_study(results, study, system=system)), base=base)
-    loaded = with_predictions(loaded, predicted)
-    out = out or loaded.folder / NAME
-    written = write_proposal(
-        loaded.study, out, threshold=threshold / 100, backends=backends, samples=samples, runs=runs
-    )
-    if backends and not written.curves:
-        known = sorted({row.cell.backend for row in loaded.rows if row.throughput})
+    folder = choose_study(results, study, system=system)
+    loaded = load_predicted(Store(folder), predicted, base=base)
+    out = out or folder / NAME
+    curves = write(loaded, out, threshold=threshold / 100, backends=backends, samples=samples or 0, runs=runs)
+    if backends and not curves:
+        rows = scaling.FINDING.of(loaded)
+        known = sorted(set(rows.loc[rows["samples_per_second"].notna(), "backend"]))
         raise UsageError(
-            f"no training over {', '.join(backends)} has a number in {loaded.folder.name}; "
+            f"no training over {', '.join(backends)} has a number in {folder.name}; "
             f"choose from: {', '.join(known) or 'none was measured'}"
         )
-    for curve in written.curves:
-        click.echo(f"{section.curve_title(curve)}: {section.threshold_sentence(curve)}")
-        if samples is not None:
-            click.echo(section.request_sentence(node_hours_request(curve, samples=samples, runs=runs), curve))
-    if written.curves:
+    for curve in curves:
+        click.echo(" ".join([f"{curve['title']}:", *lines("threshold", curve), *lines("request", curve)]))
+    if curves:
         click.echo(f"proposal: {out / NAME}.md and .tex")
     else:
         click.echo(
             "no training has a number, so nothing was written; dlscale resume finishes the study", err=True
         )
-    tell_left_out(loaded.study.bad_files, loaded.study.left_out)
-    if loaded.study.left_out or loaded.study.bad_files:
+    tell_left_out(loaded.bad_files, loaded.left_out)
+    if loaded.left_out or loaded.bad_files:
         return FAILED_CASES
-    decided = any(size.verdict != "unknown" for curve in written.curves for size in curve.scaled)
-    return 0 if decided else INSUFFICIENT_DATA
+    return 0 if any(curve["is_decided"] for curve in curves) else INSUFFICIENT_DATA

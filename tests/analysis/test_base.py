@@ -9,8 +9,6 @@ from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.step_time import step_time_figure
 from dlscale.analysis.findings.throughput import throughput_figure
 from dlscale.analysis.measured import measure
-from dlscale.analysis.proposal import section
-from dlscale.analysis.proposal.sizes import curves
 from tests.analysis.reading import data_of, row_of
 from tests.made_records import make_record, make_study
 
@@ -84,10 +82,3 @@ def test_every_figure_names_it(mode):
     timed = draw(step_time_figure(*shown))
     assert "base case none on 4 ranks" in " ".join(words(timed).split())
     assert ("T(p) / T(4)" in words(timed)) == (mode == "strong")
-
-
-def test_a_proposal_names_it():
-    (curve,) = curves(measure(study(), base="smallest"), threshold=0.8)
-    said = section.result_sentence(curve)
-    assert "a scaled speed-up of 3.00" in said
-    assert "relative to 4 ranks without communication, which alone does 420" in said

@@ -121,7 +121,8 @@ def test_a_proposal_has_a_table_of_its_own_for_them_and_no_node_hours(told, plac
     assert status == 0
     text = (place / STUDY / "proposal" / "proposal.md").read_text()
     assert "they are simulated, and no measurements" in text
-    assert "Bands and small markers are simulated" in text
+    assert "Hollow markers are simulated" in text
+    assert text.splitlines()[2].startswith("**Caution: Evidence is measured and simulated")
     assert "on 2 ranks (1 node) takes" in out  # the largest measured size
     with next((place / STUDY / "proposal").glob("*-predicted.csv")).open() as file:
         rows = list(csv.DictReader(file))

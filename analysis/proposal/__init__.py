@@ -1,1 +1,0 @@
-"""The scaling section of a proposal for compute time: text, table, figures and the node-hours to ask for."""
