@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from dlscale.analysis.frames import tables, theme
 from dlscale.analysis.frames import text as words
+from dlscale.analysis.frames import theme
 from dlscale.analysis.frames.finding import COUNT, Column, Drawing, Finding, frame_of
-from dlscale.analysis.frames.findings import cautions, scaling
+from dlscale.analysis.frames.findings import cautions, predicted, scaling
 from dlscale.analysis.frames.load import Study
 from dlscale.analysis.frames.render import figures, text
 from dlscale.analysis.frames.statistics import NONE, Interval, ratio
@@ -118,19 +118,12 @@ def _shown(own: pd.DataFrame, backends: Sequence[str]) -> pd.DataFrame:
     return own.assign(others=others)[is_shown].sort_values(["name", "evidence", "num_ranks"], kind="stable")
 
 
-def predicted(study: Study, own: pd.DataFrame) -> pd.DataFrame:
-    """One row per predicted size of the curve of these rows: extrapolation, in none of their numbers."""
-    points, first = tables.predictions(study), own.iloc[0]
-    alike = ["system", "workload", "preset", "framework", "scaling_mode", "backend", "shard"]
-    alike.append("local_batch" if first["scaling_mode"] == "weak" else "global_batch")
-    points = points[(points[alike] == first[alike]).all(axis=1)].sort_values("num_ranks")
-    is_same = points["backend_options"].isin(["", first["backend_options"]])
-    shared = {name: first[name] for name in ("curve", "name", "base_ranks", "is_exchanging")}
-    counts = {f"{name}_n": points["num_replicates"] for name in ("samples_per_second", "efficiency")}
-    points = points.assign(**shared, **counts)[is_same]
-    if first["base_ranks"] != 1:  # which predicted efficiencies are relative to
-        points[["efficiency", "efficiency_low", "efficiency_high"]] = np.nan
-    return points
+def extrapolated(study: Study, own: pd.DataFrame) -> pd.DataFrame:
+    """One row per predicted size of the curve of these rows: in none of their numbers."""
+    points, first = predicted.FINDING.of(study), own.iloc[0]
+    names = {f"efficiency_none{end}": f"efficiency{end}" for end in ENDS}
+    points = points[(points["family"] == first["family"]) & (points["curve"] == first["curve"])]
+    return points.rename(columns=names).assign(base_ranks=first["base_ranks"])
 
 
 def factor(value: float) -> str:
@@ -183,7 +176,7 @@ def lines(name: str, about: Any) -> list[str]:
 
 def facts(study: Study, rows: pd.DataFrame, *, threshold: float, samples: int = 0, runs: int = 1) -> Facts:
     """What the templates say of one curve, and its sentences."""
-    records, points = rows.to_dict("records"), predicted(study, rows)
+    records, points = rows.to_dict("records"), extrapolated(study, rows)
     measured = [row for row in records if row["samples_per_second"] > 0]
     keeping = {verdict: [row for row in records if row["keeps_threshold"] == verdict] for verdict in VERDICTS}
     numbers = study.good.loc[study.good["cell"].isin(rows["cell"]), "number"]
@@ -236,7 +229,7 @@ def write(
     notes = notes[notes["text"] != ""]
     is_grave = notes["kind"].isin(GRAVE) | ((notes["kind"] == "other_programs") & cautions.is_busy(study))
     for _, own in rows.groupby([*CURVE, "name"], sort=False):
-        curve, points = facts(study, own, threshold=threshold, **request), predicted(study, own)
+        curve, points = facts(study, own, threshold=threshold, **request), extrapolated(study, own)
         stem = figures.file_name("-".join(curve["first"][name] for name in STEM))
         stem += f"-{len(curves)}" if stem in {one["stem"] for one in curves} else ""
         for name, frame in ((stem, own), (f"{stem}-predicted", points)):

@@ -10,15 +10,10 @@ from dlscale.analysis.frames.findings import scaling
 from dlscale.analysis.frames.proposal import NAME, lines, write
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.old_study import load, tell_left_out, with_predictions
 from dlscale.benchmarks.cli.option_kinds import Backends
 from dlscale.benchmarks.cli.options import base_option, choose_study, results_option, system_option
-<<<<<<< HEAD
-from dlscale.benchmarks.cli.predicted import predicted_option
-=======
 from dlscale.benchmarks.cli.predicted import load_predicted, predicted_option
 from dlscale.benchmarks.cli.study_report import tell_left_out
->>>>>>> 40adbdb8 (analysis: A proposal's section from frames and templates, cautions first)
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
 
