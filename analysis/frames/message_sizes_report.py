@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -241,6 +242,7 @@ def write_files(
         figure = figure_of(DRAWING, _panels(own), title=title)
         stated = f"commit {run.commit[:12]}; measured {run.started}; data {where['data_hash'][:12]}"
         written += save(figure, folder / name, origin=stated)
+        plt.close(figure)
     return written
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from rich.console import Console
 from rich.text import Text
 
@@ -138,7 +139,7 @@ def _answer(rows: pd.DataFrame, *, several: bool) -> str:
     return f"{said}." + f" Not to be trusted: {doubts}." * bool(doubts)
 
 
-def draw_efficiency(rows: pd.DataFrame, axes: theme.Axes) -> None:
+def draw_efficiency(rows: pd.DataFrame, axes: Axes) -> None:
     """Efficiency over nodes, a band per backend."""
     for curve, own, look in theme.curves(rows):
         own = own.sort_values("num_nodes")

@@ -14,8 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from dlscale.analysis.finding import collect
-from dlscale.analysis.measured import measure
+from dlscale.analysis.frames.load import Study
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import VERBS, cli, reference
@@ -28,6 +27,7 @@ from dlscale.collectives.compression.options import Compression
 from dlscale.collectives.ring.settings import Settings
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models.frameworks import FRAMEWORKS
+from tests.made_records import make_record
 
 TOP = Path(__file__).parents[2]
 README = (TOP / "README.md").read_text()
@@ -144,9 +144,9 @@ def test_the_example_of_a_finding_is_one():
     page = (TOP / "docs" / "adding.md").read_text().partition("\n## A finding\n")[2]
     names = {"__name__": "peaks"}
     exec(re.search(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1], names)  # noqa: S102
-    (found,) = collect(names["FINDINGS"], measure([]))
-    assert not found.error
-    assert found.data == {"peaks": []}
+    finding = names["FINDING"]
+    assert finding.exported(finding.of(Study([]))).empty
+    assert {*finding.columns} <= {*finding.of(Study([make_record()]))}
 
 
 def anchors(page):
