@@ -259,9 +259,8 @@ def _of_reference(published: Published, claim: Claim) -> Iterator[dict[str, Any]
         bands = [np.array([low / its_high, y / its_y, high / its_low])]
         origin = {name: rows[0][name] for name in ("evidence", "system")} | {"up_to": rows[0]["x"]}
         origin |= {"study": f"reference/series/{claim.reference.file}.json"}
-        yield (
-            _judged(published, claim, bands, True) | origin | {"curve": " over ".join(claim.reference.series)}
-        )
+        origin |= {"curve": " over ".join(claim.reference.series)}
+        yield _judged(published, claim, bands, True) | origin
 
 
 def _of_study(
@@ -280,10 +279,9 @@ def _judged(published: Published, claim: Claim, bands: Sequence[Floats], reached
     ends = verdicts.published_ends(claim, published)
     ours = verdicts.worst_of(bands, ends, tolerance=0.0)
     verdict = verdicts.verdict_of(ours, ends, tolerance=0.0)
-    row = {"kind": "shape", "claim": claim.statement, "quantity": claim.compared, "published_low": ends[0]}
-    row |= dict(zip(("ours_low", "ours", "ours_high"), ours.tolist(), strict=True)) | {
-        "published_high": ends[1]
-    }
+    row = {"kind": "shape", "claim": claim.statement, "quantity": claim.compared}
+    row |= {"published_low": ends[0], "published_high": ends[1]}
+    row |= dict(zip(("ours_low", "ours", "ours_high"), ours.tolist(), strict=True))
     return row | {"verdict": verdict if reached and verdict != verdicts.CANNOT_TELL else OPEN}
 
 

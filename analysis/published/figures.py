@@ -143,19 +143,13 @@ def draw(figure: Figure, panels: Panels, *, paper: float | None = None) -> Pictu
     tallest = max(ROW * len(set(_names(own))) + 0.3 if panel.bars else 0.0 for panel, own in panels)
     inner = max(HEIGHT, tallest)
     height = top + BOTTOM + num_lines * inner + (num_lines - 1) * GAP
-    shared = (
-        len({(panel.layout, panel.y_unit, panel.bars) for panel, _ in panels}) == 1 and not panels[0][0].bars
-    )
+    alike = len({(panel.layout, panel.y_unit, panel.bars) for panel, _ in panels}) == 1
+    shared = alike and not panels[0][0].bars
     picture, places = plt.subplots(num_lines, columns, figsize=(width, height), squeeze=False, sharey=shared)
     # Fixed margins in inches: matplotlib's own layouts draw every figure twice.
     inside = (width - LEFT - RIGHT - (columns - 1) * GAP) / columns
-    edges = {
-        "left": LEFT / width,
-        "right": 1 - RIGHT / width,
-        "bottom": BOTTOM / height,
-        "top": 1 - top / height,
-    }
-    picture.subplots_adjust(**edges, wspace=GAP / inside, hspace=GAP / inner)
+    edges = (LEFT / width, BOTTOM / height, 1 - RIGHT / width, 1 - top / height)
+    picture.subplots_adjust(*edges, wspace=GAP / inside, hspace=GAP / inner)
     for place in places.flat[len(panels) :]:
         place.set_visible(False)
     for (panel, own), axes in zip(panels, places.flat, strict=False):
@@ -221,6 +215,7 @@ def _groups(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame, list[p
     """Name, evidence, rows and lengths of error bars of each series of one kind."""
     for (name, evidence), own in rows.groupby(["series", "evidence"], sort=False):
         own = own.sort_values("x", kind="stable")
+        own = own.assign(y=own["y"].fillna((own["low"] + own["high"]) / 2))  # a range in words
         yield name, evidence, own, [(own["y"] - own["low"]).fillna(0), (own["high"] - own["y"]).fillna(0)]
 
 

@@ -114,21 +114,11 @@ def made_figure(**fields: Any) -> Figure:
 def value(
     quantity: str, x: float, printed: str, *, note: str = "", unit: str = "", series: str = "s"
 ) -> Value:
-    units = {"throughput": "images/s", "speed_up": "1", "efficiency": "1"}
-    return Value(
-        **dict.fromkeys(("workload", "framework", "backend", "system"), ""),
-        figure="f",
-        series=series,
-        x=x,
-        x_unit="GPUs",
-        printed=printed,
-        y_unit=unit or units[quantity],
-        quantity=quantity,
-        devices_per_node=None,
-        kind="table",
-        source="s",
-        note=note,
-    )
+    unit = unit or {"throughput": "images/s"}.get(quantity, "1")
+    place = {"figure": "f", "series": series, "quantity": quantity, "x": x, "x_unit": "GPUs"}
+    number = {"printed": printed, "y_unit": unit, "kind": "table", "source": "s", "note": note}
+    texts = dict.fromkeys(("workload", "framework", "backend", "system"), "")
+    return Value(**place, **number, **texts, devices_per_node=None)
 
 
 def exactly(value: float) -> dict[str, Any]:
@@ -148,40 +138,20 @@ def publication(
     **more: Any,
 ) -> Publication:
     """100 MB over a ring of servers with 4 devices: 0.2 s per step, 60 % of it backpropagation, 10 GB/s."""
-    ranges = {
-        "step": exactly(0.2),
-        "backward": exactly(0.6),
-        "rate": exactly(10e9),
-        "latency": exactly(1e-9),
-        "variation": exactly(1e-9),
-    }
+    numbers = {"step": 0.2, "backward": 0.6, "rate": 10e9, "latency": 1e-9, "variation": 1e-9}
+    sourced = {"kind": "assumed", "source": "a test"}
     curve = {
         "name": "a curve",
         "figures": {"powerai-ddl-3": "Torch"},
         "backend": "mpi",
         "network": "resnet50",
-        "transport": {
-            "algorithm": algorithm,
-            "overlap": overlap,
-            "flat": flat,
-            "kind": "assumed",
-            "source": "a test",
-        },
-        "base": 4,
-        "sizes": [4, 16, 64],
-        "devices_per_node": known(4),
-        "batch": known(32),
-        **{name: name for name in ranges},
     }
-    return Publication.model_validate(
-        {
-            "name": "small",
-            "title": "A publication",
-            "inputs": ranges | (inputs or {}),
-            "device_curves": [curve | more],
-            "claims": claims,
-        }
-    )
+    curve |= {"transport": {"algorithm": algorithm, "overlap": overlap, "flat": flat, **sourced}}
+    curve |= {"base": 4, "sizes": [4, 16, 64], "devices_per_node": known(4), "batch": known(32)}
+    curve |= {name: name for name in numbers} | more
+    ranges = {name: exactly(value) for name, value in numbers.items()} | (inputs or {})
+    content = {"name": "small", "title": "A publication", "inputs": ranges, "claims": claims}
+    return Publication.model_validate(content | {"device_curves": [curve]})
 
 
 def network(*shares: tuple[float, float]) -> Callable[[str], list[tuple[float, float, int]]]:
