@@ -279,7 +279,7 @@ def _judged(published: Published, claim: Claim, bands: Sequence[Floats], reached
     ends = verdicts.published_ends(claim, published)
     ours = verdicts.worst_of(bands, ends, tolerance=0.0)
     verdict = verdicts.verdict_of(ours, ends, tolerance=0.0)
-    row = {"kind": "shape", "claim": claim.statement, "quantity": claim.compared}
+    row: dict[str, Any] = {"kind": "shape", "claim": claim.statement, "quantity": claim.compared}
     row |= {"published_low": ends[0], "published_high": ends[1]}
     row |= dict(zip(("ours_low", "ours", "ours_high"), ours.tolist(), strict=True))
     return row | {"verdict": verdict if reached and verdict != verdicts.CANNOT_TELL else OPEN}
