@@ -301,27 +301,6 @@ def prediction_row(record: PredictionRecord) -> dict[str, Any]:
     }
 
 
-def tidy_prediction(record: PredictionRecord) -> dict[str, object]:
-    """A prediction's row in a tidy table, where quantities have their names and limits, and all else its field's."""
-    quantities = {
-        "samples_per_second": record.samples_per_second,
-        "efficiency": record.efficiency,
-        "seconds_per_step": record.step_seconds,  # as launches have it
-    }
-    row: dict[str, object] = record.model_dump(
-        exclude={"samples_per_second", "efficiency", "step_seconds", "parts", "origins"}
-    )
-    for name, band in quantities.items():
-        row |= {name: band.center, f"{name}_low": band.low, f"{name}_high": band.high}
-    return {
-        **row,
-        **loss_columns(record.parts),
-        "backend_options": settings_text(record.backend_options),
-        "doubts": "; ".join(record.doubts),
-        **values_of(record, "shard"),
-    }
-
-
 def loss_columns(parts: Mapping[str, float]) -> dict[str, float]:
     """The lost shares of a predicted step, as columns."""
     return {f"{name.replace(' ', '_')}_loss": share for name, share in parts.items()}

@@ -13,12 +13,12 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from dlscale.analysis.frames.cells import FIELDS
 from dlscale.analysis.frames.load import Study
 from dlscale.analysis.frames.statistics import NONE, Interval
 from dlscale.analysis.frames.text import CONTROL_NAMES, number, plural, with_limits
+from dlscale.analysis.frames.theme import Axes
 
 CELL_FIELDS = ("cell", "system", *FIELDS, "evidence", "fingerprint", "curve")  # of every row with a cell
 ENDS = ("_low", "_high", "_n")  # of an interval, beside its name

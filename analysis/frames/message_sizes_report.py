@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -242,7 +241,6 @@ def write_files(
         figure = figure_of(DRAWING, _panels(own), title=title)
         stated = f"commit {run.commit[:12]}; measured {run.started}; data {where['data_hash'][:12]}"
         written += save(figure, folder / name, origin=stated)
-        plt.close(figure)
     return written
 
 

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.ticker import LogLocator, NullLocator
 
 from dlscale.analysis.frames.text import interval
+
+if TYPE_CHECKING:  # importing it takes half a second, which numbers without a figure need not
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.axis import Axis
+else:
+    Axes = Any
 
 LOOKS = {
     "none": ("#000000", "o"),
@@ -60,6 +62,8 @@ STYLE: dict[Any, Any] = {
 
 def use() -> None:
     """Draw without a display, in this style, from now on."""
+    import matplotlib as mpl
+
     mpl.use("agg")
     mpl.rcParams.update(STYLE)
 
@@ -67,6 +71,8 @@ def use() -> None:
 @contextmanager
 def used(more: dict[Any, Any] | None = None) -> Iterator[None]:
     """Draw without a display, in this style, with more settings of matplotlib's."""
+    import matplotlib as mpl
+
     mpl.use("agg")
     with mpl.rc_context({**STYLE, **(more or {})}):
         yield
@@ -108,6 +114,8 @@ def points(axes: Axes, rows: pd.DataFrame, name: str, *, x: str = "num_ranks", f
 def log_axis(axis: Axis, *, base: float = 2) -> None:
     """Powers of `base` in plain digits: typeset exponents are slow, and nobody reads them faster."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})  # type: ignore[attr-defined]
+    from matplotlib.ticker import LogLocator, NullLocator
+
     axis.set_major_locator(LogLocator(base))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda value, _: f"{value:g}")

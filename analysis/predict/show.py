@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from rich.console import Console
 from rich.text import Text
 
@@ -139,7 +138,7 @@ def _answer(rows: pd.DataFrame, *, several: bool) -> str:
     return f"{said}." + f" Not to be trusted: {doubts}." * bool(doubts)
 
 
-def draw_efficiency(rows: pd.DataFrame, axes: Axes) -> None:
+def draw_efficiency(rows: pd.DataFrame, axes: theme.Axes) -> None:
     """Efficiency over nodes, a band per backend."""
     for curve, own, look in theme.curves(rows):
         own = own.sort_values("num_nodes")

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import curve_fit
 
+from dlscale.analysis.frames.text import size_text
 from dlscale.analysis.predict.backends import ExchangeRule, rule_of
 from dlscale.analysis.predict.calibrating import LINKS_OF, step_error
 from dlscale.analysis.predict.calibration import Calibration, CalibrationPoint, calibrated, predicted_seconds
@@ -26,7 +27,6 @@ from dlscale.analysis.predict.noise import noise_of_steps
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.scenario import Scenario
 from dlscale.analysis.render.markdown import markdown_table
-from dlscale.analysis.text import size_text
 from dlscale.benchmarks.systems.system import load_system
 from tests.validation.law import law_efficiency
 from tests.validation.measured_hosts import BucketTime, MeasuredHosts, StepTime

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dlscale.analysis.frames.text import size_text
 from dlscale.analysis.predict.exchange import NetworkExchange, cost
 from dlscale.analysis.predict.network import Groups, Network
 from dlscale.analysis.render.markdown import markdown_table
-from dlscale.analysis.text import size_text
 
 CLOSED_FORM_TOLERANCE, REPLAY_TOLERANCE = 0.005, 0.01
 SIZES = (2**20, 25 * 2**20)

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from dlscale.analysis.frames import theme
 from dlscale.analysis.frames.declaration import CURVE
@@ -198,7 +197,7 @@ def _alone(row: Mapping[str, Any]) -> str:
     return f"{text}; {percent(row, 'hidden')} of it is overlapped with the computation."
 
 
-def draw(rows: pd.DataFrame, axes: Axes) -> None:
+def draw(rows: pd.DataFrame, axes: theme.Axes) -> None:
     """Bus bandwidth over the size of a bucket."""
     theme.points(axes, rows, "busbw_gb_per_second", x="bucket_bytes")
     theme.log_axis(axes.xaxis, base=4)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from dlscale.analysis.frames import theme
 from dlscale.analysis.frames.finding import Column, Drawing, Finding
@@ -114,7 +113,7 @@ def metric_of(cell: Cell) -> Metric:
     return found
 
 
-def draw_curves(rows: pd.DataFrame, axes: Axes) -> None:
+def draw_curves(rows: pd.DataFrame, axes: theme.Axes) -> None:
     """The metric of every training over time, darker on more ranks; an end at the target is a dot, any other a cross.
 
     What is far worse than the target is cut off: every training begins there.

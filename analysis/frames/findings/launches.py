@@ -6,7 +6,6 @@ from itertools import cycle
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from dlscale.analysis.frames import theme
 from dlscale.analysis.frames.finding import COUNT, PLACE, Column, Drawing, Finding, on_most_ranks
@@ -54,7 +53,7 @@ def sentence(frame: pd.DataFrame) -> str:
     return f"Nine of ten of {plural(len(rates), 'launch')} are within {low} % and {high} % of the median of their case."
 
 
-def draw(rows: pd.DataFrame, axes: Axes) -> None:
+def draw(rows: pd.DataFrame, axes: theme.Axes) -> None:
     """The share of windows whose steps took at most a time, a curve per backend."""
     for _, own, look in theme.curves(rows):
         for row, line in zip(own.to_dict("records"), cycle(("-", "--", ":"))):

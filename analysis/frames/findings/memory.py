@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from dlscale.analysis.frames import theme
 from dlscale.analysis.frames.attempts import sent_bytes
@@ -128,7 +127,7 @@ def sharded(frame: pd.DataFrame) -> pd.DataFrame:
     return on_several_ranks(frame[is_sharded])
 
 
-def draw_state(rows: pd.DataFrame, axes: Axes) -> None:
+def draw_state(rows: pd.DataFrame, axes: theme.Axes) -> None:
     """State of a rank over ranks; dotted, that of 1 rank over the ranks."""
     for label, own, look in theme.curves(rows):
         axes.plot(own["num_ranks"], own["state_bytes"] / 2**20, label=label, **look)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from dlscale.analysis.frames import theme
 from dlscale.analysis.frames.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of
@@ -159,7 +158,7 @@ def sentence(frame: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def draw(rows: pd.DataFrame, axes: Axes) -> None:
+def draw(rows: pd.DataFrame, axes: theme.Axes) -> None:
     """Predicted throughput as bands, measured throughput as filled points: no line joins the two."""
     for curve, own, look in theme.curves(rows):
         x, points = own["num_ranks"], own[own["measured_samples_per_second"].notna()]

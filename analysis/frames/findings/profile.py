@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from dlscale.analysis.frames import theme
 from dlscale.analysis.frames.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of
@@ -102,7 +101,7 @@ def _stamps(found: Sequence[StepProfile]) -> Interval:
     return median_interval(ratios)
 
 
-def draw_timeline(rows: pd.DataFrame, axes: Axes) -> None:
+def draw_timeline(rows: pd.DataFrame, axes: theme.Axes) -> None:
     """A step's passes above, and below them the share of the gradients' bytes that is complete."""
     for lane, row in enumerate(rows.to_dict("records")):
         ends, top = 1e3 * np.array(row["moments"]), -2.5 * lane

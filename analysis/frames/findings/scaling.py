@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from dlscale.analysis.frames import theme
 from dlscale.analysis.frames.cells import OWN
@@ -201,7 +200,7 @@ def of_trainings_with(value: str) -> Any:
     return lambda frame: frame[(frame["control"] == "train") & frame[value].notna()]
 
 
-def draw_efficiency(rows: pd.DataFrame, axes: Axes) -> None:
+def draw_efficiency(rows: pd.DataFrame, axes: theme.Axes) -> None:
     """Efficiency against `none` over ranks."""
     theme.points(axes, rows, "efficiency_none", factor=100)
     theme.rank_axis(axes, rows)
@@ -211,7 +210,7 @@ def draw_efficiency(rows: pd.DataFrame, axes: Axes) -> None:
     axes.legend()
 
 
-def draw_throughput(rows: pd.DataFrame, axes: Axes) -> None:
+def draw_throughput(rows: pd.DataFrame, axes: theme.Axes) -> None:
     """Throughput over ranks, with the ideal line through the base case."""
     theme.points(axes, rows, "samples_per_second")
     theme.rank_axis(axes, rows)

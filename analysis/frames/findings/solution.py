@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from dlscale.analysis.frames import theme
 from dlscale.analysis.frames.finding import (
@@ -253,7 +252,7 @@ def _said(rows: pd.DataFrame) -> str:
     )
 
 
-def draw_times(rows: pd.DataFrame, axes: Axes) -> None:
+def draw_times(rows: pd.DataFrame, axes: theme.Axes) -> None:
     """Time to the target over ranks, and the base's time over the number of ranks."""
     theme.points(axes, rows, "seconds")
     theme.rank_axis(axes, rows)
@@ -266,7 +265,7 @@ def draw_times(rows: pd.DataFrame, axes: Axes) -> None:
     axes.legend()
 
 
-def draw_samples(rows: pd.DataFrame, axes: Axes) -> None:
+def draw_samples(rows: pd.DataFrame, axes: theme.Axes) -> None:
     """Samples to the target over the global batch."""
     theme.points(axes, rows, "samples", x="global_batch")
     theme.rank_axis(axes, rows, x="global_batch", label="global batch [samples]")

@@ -6,7 +6,6 @@ Ranks may be slowest in different phases, so a sum may be more than any launch t
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from dlscale.analysis.frames import theme
 from dlscale.analysis.frames.attempts import PHASES
@@ -35,7 +34,7 @@ def start_ups(study: Study) -> pd.DataFrame:
     return frame.assign(num_launches=launches.size()).reset_index()
 
 
-def draw_phases(rows: pd.DataFrame, axes: Axes) -> None:
+def draw_phases(rows: pd.DataFrame, axes: theme.Axes) -> None:
     """The phases on top of each other, at each number of ranks a bar per backend."""
     names = list(dict.fromkeys(rows["name"]))
     step = 0.8 / len(names)

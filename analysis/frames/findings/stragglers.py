@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from dlscale.analysis.frames.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of, on_most_ranks
 from dlscale.analysis.frames.load import Study
 from dlscale.analysis.frames.statistics import MIN_BLOCKS, ratio
 from dlscale.analysis.frames.text import digits, interval, plural
+from dlscale.analysis.frames.theme import Axes
 from dlscale.benchmarks.records.record import Record
 
 ALPHA = 0.05  # the chance that any host or rank is called slow if none is

@@ -34,7 +34,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from dlscale.analysis.frames import theme
 from dlscale.analysis.frames.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of, on_most_ranks
@@ -226,7 +225,7 @@ def sentence(frame: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def draw(rows: pd.DataFrame, axes: Axes) -> None:
+def draw(rows: pd.DataFrame, axes: theme.Axes) -> None:
     """A strip per curve, what is kept of the ideal speed at the left, then what is lost; gains hang below it."""
     seen: dict[str, Any] = {}
     middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7, "zorder": 4}

@@ -7,10 +7,9 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator
 from io import BytesIO, StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib.pyplot as plt
 import pandas as pd
-from matplotlib.figure import Figure
 
 from dlscale.analysis.frames import theme
 from dlscale.analysis.frames.finding import Drawing, Finding, of_trainings
@@ -18,6 +17,9 @@ from dlscale.analysis.frames.load import Study
 from dlscale.analysis.frames.render.text import as_csv
 from dlscale.analysis.frames.text import escape_latex
 from dlscale.base.files import all_or_nothing, write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMATS = ("png", "pdf", "svg")
 MOST_PANELS = 8
@@ -56,12 +58,10 @@ def drawn(
                         study.errors.append(could_not_draw(drawing, error))
                         continue
                     yield stem, drawing, finding, rows, figure
-                    plt.close(figure)
 
 
 def could_not_draw(drawing: Drawing, error: Exception) -> str:
     """A sentence on a figure that raised an error."""
-    plt.close("all")
     return " ".join(f"Figure {drawing.name} could not be drawn: {type(error).__name__}: {error}".split())
 
 
@@ -72,6 +72,8 @@ def file_name(text: str) -> str:
 
 def figure_of(drawing: Drawing, rows: pd.DataFrame, *, title: str = "", width: float | None = None) -> Figure:
     """The figure of these rows, a panel for each value of `drawing.panels`; `width` inches wide if it is printed."""
+    from matplotlib.figure import Figure
+
     panels = list(rows.groupby(drawing.panels, sort=False)) if drawing.panels else [("", rows)]
     panels = panels[:MOST_PANELS]
     num_columns = min(len(panels), 1 if width and width < drawing.size[0] else 3)
@@ -81,9 +83,8 @@ def figure_of(drawing: Drawing, rows: pd.DataFrame, *, title: str = "", width: f
         title, height = "", height * min(1.0, width / (drawing.size[0] * num_columns))
     else:
         width = drawing.size[0] * num_columns
-    figure, axes = plt.subplots(
-        num_lines, num_columns, figsize=(width, height), squeeze=False, sharex=True, sharey=True
-    )
+    figure = Figure(figsize=(width, height))
+    axes = figure.subplots(num_lines, num_columns, squeeze=False, sharex=True, sharey=True)
     # Fixed margins in inches: matplotlib's own layouts draw every figure twice.
     above = 0.1 + 0.25 * bool(title) + 0.2 * (len(panels) > 1)
     figure.subplots_adjust(drawing.left / width, 0.45 / height, 1 - 0.1 / width, 1 - above / height, 0.1, 0.3)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -132,7 +131,6 @@ def _figure(study: Study, drawing: Drawing, frame: pd.DataFrame) -> tuple[str, s
     except Exception as error:
         study.errors.append(could_not_draw(drawing, error))
         return None
-    plt.close(figure)
     return text, drawing.about
 
 

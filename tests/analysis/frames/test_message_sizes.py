@@ -201,9 +201,6 @@ def test_a_launch_that_fails_says_which_of_the_rings_it_was():
     assert report.failures(run, [good, bad]) == [f"ring (default), 2 ranks, measured, ring-shared: {why}"]
 
 
-# Other operations, and nodes
-
-
 @pytest.fixture
 def operations():
     """MPICH and the ring, which is twice as fast, on 3 ranks at 1 MiB; the memory stream next to the allreduce."""
@@ -294,9 +291,6 @@ def test_short_calls_and_an_mpi_without_a_reference_are_not_compared():
         assert check["found"] == "not compared with IMB-MPI1: nothing to compare it with"
 
 
-# What a person gets
-
-
 def shown(run, launches):
     text = io.StringIO()
     rows, checks = message_sizes(run, launches), validity(run, launches)
@@ -320,7 +314,7 @@ def several():
 def test_a_terminal_of_80_columns_shows_every_number(several):
     lines = shown(*several).splitlines()
     assert max(map(len, lines)) <= 80
-    (line,) = [line for line in lines if "4 KiB" in line and "ring" in line]
+    line = next(line for line in lines if "4 KiB" in line and "ring" in line)
     assert line.split() == ["4", "KiB", "ring", "4.10", "4.10", "1.00"]
     assert "1.52" in next(line for line in lines if "mpich *" in line)  # 4 KiB in 2.7 us
     # (4 KiB / 1 us + 1 MiB / 200 us) / 2, and so on

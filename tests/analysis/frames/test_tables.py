@@ -98,6 +98,18 @@ def test_ranks_that_do_not_step_together_are_counted_by_what_was_applied(tmp_pat
     assert found["ranks"]["num_steps"].tolist() == [4, 2] * 11
 
 
+def test_communication_only_has_seconds_and_no_samples_and_sequences_have_tokens(tmp_path):
+    exchanges = [make_record(backend="ring", num_ranks=2, control="exchange", block=b) for b in range(2)]
+    found = written([*exchanges, make_record(workload="gpt", preset="tiny")], tmp_path)
+    for name in ("launches", "windows"):
+        rows = found[name].query("control == 'exchange'")
+        assert rows["seconds_per_step"].notna().all()
+        assert rows["samples_per_second"].isna().all()
+        assert (rows["num_samples"] == 0).all()
+    (row,) = found["launches"].query("workload == 'gpt'").to_dict("records")
+    assert row["tokens_per_second"] == pytest.approx(128 * row["samples_per_second"])
+
+
 def test_a_count_beyond_64_bits_is_one_line(tmp_path):
     with pytest.raises(UsageError, match="table x: num_samples of 1e\\+30 is more than 64 bits hold"):
         text._typed(pd.DataFrame({"num_samples": [1e30]}), "x")

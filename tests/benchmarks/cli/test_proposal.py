@@ -95,11 +95,10 @@ def test_the_base_that_a_study_was_run_with_is_its_own(tmp_path):
     folder = write_study(tmp_path / "mine", [*records(), *records(ranks=(4, 8))], planned=True)
     plan = json.loads((folder / "study.json").read_text())
     (folder / "study.json").write_text(json.dumps(plan | {"study": {"base": "smallest"}}))
-    (row,) = {row.base_ranks for row in load(Store(folder)).rows}
-    assert row == 1
+    assert set(load(Store(folder)).trained["base_ranks"]) == {1}
     (folder / "study.json").write_text(json.dumps(plan | {"study": {"base": "node"}}))
-    assert {row.base_ranks for row in load(Store(folder)).rows} == {8}
-    assert {row.base_ranks for row in load(Store(folder), base="1").rows} == {1}
+    assert set(load(Store(folder)).trained["base_ranks"]) == {8}
+    assert set(load(Store(folder), base="1").trained["base_ranks"]) == {1}
 
 
 def test_a_base_that_was_named_is_kept(run):

@@ -7,7 +7,6 @@ import pytest
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.launches import by_start
 from dlscale.analysis.measured import measure
-from dlscale.analysis.render.tidy import counting, frame_of
 from tests.analysis.reading import data_of
 from tests.made_records import make_record
 
@@ -83,19 +82,3 @@ def test_planned_exchanges_make_no_rows(everything):
 
 def test_launches_of_exchanges_are_not_in_the_strip_of_the_page(everything, without):
     assert by_start(measure(everything).launches) == by_start(measure(without).launches)
-
-
-def test_raw_exports_have_them_as_a_control_of_their_own(everything):
-    counts = counting(everything)
-    frame = frame_of("launches", everything, counts)
-    alone = frame[frame["control"] == "exchange"]
-    good = alone[alone["reason"] == ""]
-    assert len(good) == 12
-    assert good["seconds_per_step"].notna().all()
-    assert alone["samples_per_second"].isna().all()
-    assert (alone["num_samples"] == 0).all()
-    windows = frame_of("windows", [one for one in everything if one.windows], counts)
-    some = windows[windows["control"] == "exchange"]
-    assert len(some) == 12 * 11
-    assert some["samples_per_second"].isna().all()
-    assert windows[windows["control"] == "loader"]["samples_per_second"].notna().all()
