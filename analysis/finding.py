@@ -1,201 +1,213 @@
-"""A finding: one answer about a study, computed once and shown by every renderer.
+"""What a finding is: a frame computed from a study's frames, and how it is shown. Renderers loop over findings.
 
-A file in `findings` declares one or several, with arithmetic, table, sentences and plots; nothing else knows them by
-name. Renderers loop over `collect`, which no finding can take down: one that raises says so in its own section. Columns
-that the tables of several findings begin with are here, too.
+A frame has a row per thing that was found and plain column names; next to an interval `x` are its limits `x_low` and
+`x_high`, its `x_n` and its `x_method`. What a finding declares in `columns` is what tables show and what JSON, CSV and
+Parquet have, with the columns of the cell where a row has a `cell`. All else in the frame is for other findings.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
-from dlscale.analysis.declare import Column, Sentence, Table, TableOf, Value, shown_number
-from dlscale.analysis.families import Family
-from dlscale.analysis.form import Form
-from dlscale.analysis.measured import Measured
-from dlscale.analysis.plots import Block, Figure
-from dlscale.analysis.records import tokens_per_second
-from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import cell_name, number, workload_title
-from dlscale.benchmarks.records.cell import Cell
-from dlscale.benchmarks.records.record import Record
+import pandas as pd
 
-T = TypeVar("T")
-D = TypeVar("D")
+from dlscale.analysis.cells import FIELDS
+from dlscale.analysis.load import Study
+from dlscale.analysis.statistics import NONE, Interval
+from dlscale.analysis.text import CONTROL_NAMES, number, plural, with_limits
+from dlscale.analysis.theme import Axes
+
+CELL_FIELDS = ("cell", "system", *FIELDS, "evidence", "fingerprint", "curve")  # of every row with a cell
+ENDS = ("_low", "_high", "_n")  # of an interval, beside its name
 
 
-def _nothing(_: object) -> tuple[()]:
-    return ()
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a frame. Numbers are shown times `factor`, with the limits of an interval if there are any."""
+
+    about: str  # what it is, in a phrase for the generated table
+    _: KW_ONLY
+    label: str = ""  # empty: it is not shown, only exported
+    unit: str = ""
+    factor: float = 1.0  # from the frame's unit to the shown one
+    write: Callable[[float], str] = number
+    is_detail: bool = False  # left out on one screen
+    is_common: bool = False  # text that becomes the caption where all rows have the same
+
+    @property
+    def heading(self) -> str:
+        return f"{self.label} [{self.unit}]" if self.unit else self.label
+
+    def texts(self, frame: pd.DataFrame, name: str) -> list[str]:
+        """What is shown of each row; empty for a missing value."""
+        values = frame[name]
+        if values.dtype == bool:
+            return ["yes" if value else "no" for value in values]
+        if not pd.api.types.is_numeric_dtype(values):
+            return ["" if pd.isna(value) else str(value) for value in values]
+        low, high = (frame.get(name + end, pd.Series(float("nan"), frame.index)) for end in ("_low", "_high"))
+        rows = zip(*(self.factor * one.astype(float) for one in (values, low, high)), strict=True)
+        return [with_limits(*row, write=self.write) for row in rows]
 
 
-@dataclass(frozen=True, kw_only=True)  # a generic class with slots cannot be subscripted in Python 3.11
-class Finding(Generic[T]):
-    """What is computed of a study, and how it is shown.
+COUNT: Callable[[float], str] = "{:.0f}".format
+# The columns that say what a row is about: of findings about trainings.
+PLACE = {
+    "training": Column(
+        about="workload, preset, framework, kind of scaling and system", label="training", is_common=True
+    ),
+    "constants": Column(
+        about="what is constant along a curve", label="constants", is_common=True, is_detail=True
+    ),
+    "name": Column(
+        about="backend with its options; servers, control and kind of evidence if unusual", label="backend"
+    ),
+    "num_ranks": Column(about="ranks that train", label="ranks", write=COUNT),
+}
 
-    `name` is the key of `--json` and the section of the page, unless the finding is shown `under` another one. A
-    section has sentences, plots and tables, in this order: that of `table`, and those that `more` makes. `data` are the
-    rows of `--json`, by default those of the table. `screen` is what one screen shows of it. `figures` are by the names
-    of their files, and make the figure of a family; None where there is nothing to draw. `files` are
-    figures of no family or of several, with the names of their files. The page begins with findings that are `answers`;
-    all others are folded below them.
-    """
 
-    name: str
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A figure: `draw` draws the rows of one training, or those of each value of column `panels`, on an Axes."""
+
+    name: str  # end of its files' names
+    draw: Callable[[pd.DataFrame, Axes], None]
+    rows: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame  # those that are drawn
+    panels: str = ""
+    size: tuple[float, float] = (4.6, 3.1)  # inches, of a panel
+    left: float = 0.55  # inches, for what is written at the axis
+    about: str = ""  # a caption, in a phrase
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One answer about a study; a file in `findings` declares it, and nothing else knows it by name."""
+
+    name: str  # key of --json, file name of tables and figures
     title: str
-    compute: Callable[[Measured], Sequence[T]]
-    table: TableOf[T] | None = None
-    more: Callable[[Sequence[T]], Iterable[Table]] = _nothing
-    lead: str = ""
-    sentences: Callable[[Sequence[T]], Iterable[Sentence]] = _nothing
-    plots: Callable[[Sequence[T]], Iterable[Block]] = _nothing
-    screen: Callable[[Measured], Iterable[Block]] = _nothing
-    data: Callable[[Sequence[T]], Mapping[str, Any]] | None = None
-    figures: Mapping[str, Callable[[Measured, Family, Form], Figure | None]] = field(default_factory=dict)
-    files: Callable[[Measured, Form], Iterable[tuple[str, Figure]]] = lambda *_: ()
-    under: str = ""
-    answers: bool = False
+    compute: Callable[[Study], pd.DataFrame]
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    sentence: Callable[[pd.DataFrame], str] = lambda _: ""  # a verdict or a warning, in a line or a few
+    drawings: Sequence[Drawing] = ()
+    on_screen: bool = False  # sentence and table belong on one screen
+    brief: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame  # the rows of the table on one screen
+    is_answer: bool = False  # open at the top of the page; others are folded
 
-    def of(self, measured: Measured) -> Sequence[T]:
-        """The items of a study; other findings ask for them here, too."""
-        return measured.once(self.compute)
+    def of(self, study: Study) -> pd.DataFrame:
+        """The frame of a study, computed once; with the columns of the cells where rows have a cell."""
+        frame: pd.DataFrame = study.once(self._computed)
+        return frame
+
+    def _computed(self, study: Study) -> pd.DataFrame:
+        frame = self.compute(study)
+        if frame.empty:  # it has all columns even so
+            declared = [name for name in self.columns if not ("cell" in frame and name in PLACE)]
+            frame = frame.reindex(columns=list(dict.fromkeys([*frame, *declared])))
+        if "cell" not in frame:
+            return frame
+        frame = study.with_cells(frame).copy()  # in one piece, or pandas warns of many columns
+        texts = ["training", "constants", "curve", "control", "evidence"]
+        frame[texts] = frame[texts].fillna("")  # of rows about no cell
+        kinds = frame["evidence"].where(~frame["evidence"].isin(["measured", ""]), "")
+        controls = frame["control"].map({**CONTROL_NAMES, "": ""})
+        points = frame.groupby(["family", "curve", "control", "num_ranks"], dropna=False)["num_servers"]
+        counts = frame["num_servers"].where(points.transform("nunique") > 1, 0)
+        servers = [plural(count, "server") if count else "" for count in counts]
+        parts = zip(frame["curve"], servers, controls, kinds, strict=True)
+        return frame.assign(name=[", ".join(filter(None, own)) for own in parts])
+
+    def exported(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The frame as programs get it: the cell's columns, then the declared ones with limits and n of intervals."""
+        names = [name for name in CELL_FIELDS if name in frame and "cell" in frame]
+        for name in self.columns:
+            names += [own for own in (name, *(name + end for end in ENDS)) if own in frame]
+        return frame[[name for name in dict.fromkeys(names) if name not in _SHOWN_ONLY]]
+
+    def table(self, frame: pd.DataFrame, *, brief: bool = False) -> pd.DataFrame:
+        """The shown texts under headings, without empty columns; a text that all rows share is in `attrs["caption"]`.
+
+        `attrs["about"]` has each heading's phrase. It is empty if it would only say what rows are about.
+        """
+        shown = {
+            name: column
+            for name, column in self.columns.items()
+            if column.label and name in frame and not (brief and column.is_detail)
+        }
+        texts = {name: column.texts(frame, name) for name, column in shown.items()}
+        common = [name for name in shown if shown[name].is_common and len({*texts[name]}) == 1]
+        kept = [name for name in shown if name not in common and any(texts[name])]
+        kept = kept if {*kept, *common} - PLACE.keys() else []
+        table = pd.DataFrame(
+            {shown[name].heading: texts[name] for name in kept}, index=frame.index, dtype=object
+        )
+        table.attrs["caption"] = ", ".join(filter(None, (texts[name][0] for name in common)))
+        table.attrs["about"] = {shown[name].heading: shown[name].about for name in kept}
+        return table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What a finding says about a study, made once; a finding that raised an error has that as its only sentence.
-
-    `blocks` are for the page and for full texts, `screen` is for one screen, `data` for programs.
-    """
-
-    finding: Finding[Any]
-    blocks: tuple[Block, ...] = ()
-    screen: tuple[Block, ...] = ()
-    data: Mapping[str, Any] = field(default_factory=dict)
-    error: str = ""
+_SHOWN_ONLY = ("training", "constants", "name")  # said by the cell's own columns
 
 
-def load(names: Iterable[str], package: str) -> tuple[Finding[Any], ...]:
-    """The findings that the modules of these names declare as `FINDINGS`, in order."""
-    modules = (importlib.import_module(f"{package}.{name}") for name in names)
-    return tuple(finding for module in modules for finding in module.FINDINGS)
+def load(names: Sequence[str], package: str) -> list[Finding]:
+    """The findings that the modules of these names declare, in order."""
+    return [importlib.import_module(f"{package}.{name}").FINDING for name in names]
 
 
-def collect(findings: Iterable[Finding[Any]], measured: Measured) -> list[Found]:
-    """What each finding says about a study. None takes the others down: one that raises an error says that instead."""
-    return [_found(finding, measured) for finding in findings]
+def checked(study: Study, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings; one that raises an error says that instead, and none takes the others down."""
+    return [_checked(study, finding) for finding in findings]
 
 
-def or_else(default: D, make: Callable[[], T]) -> T | D:
-    """What `make` gives; `default` where it rests on a finding that raised an error, which has told so by itself."""
+def _checked(study: Study, finding: Finding) -> Finding:
     try:
-        return make()
-    except Exception:
-        return default
-
-
-def _found(finding: Finding[Any], measured: Measured) -> Found:
-    try:
-        return _said(finding, measured)
+        frame = finding.of(study)
+        finding.table(frame)
+        finding.exported(frame)
+        if len(frame):
+            finding.sentence(frame)
     except Exception as error:
-        text = _why(finding, measured, error)
-        return Found(finding=finding, blocks=(Sentence(text=text, strong=True),), error=text)
+        said = " ".join(f"{finding.title} could not be computed: {type(error).__name__}: {error}".split())
+        study.errors.append(said)
+        return Finding(
+            name=finding.name,
+            title=finding.title,
+            compute=lambda _: pd.DataFrame({"text": [said]}),
+            sentence=lambda _: said,
+            on_screen=True,
+            is_answer=True,
+        )
+    return finding
 
 
-def _said(finding: Finding[T], measured: Measured) -> Found:
-    items = finding.of(measured)
-    tables = (finding.table.of(items), *finding.more(items)) if finding.table else tuple(finding.more(items))
-    shown = (*finding.sentences(items), *finding.plots(items))
-    return Found(
-        finding=finding,
-        blocks=(*shown, *(table for table in tables if table.rows)),
-        screen=tuple(finding.screen(measured)),
-        data=_data(finding, items),
-    )
+def of_trainings(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The rows of each training, in order; one nameless group of a frame that is not about trainings."""
+    if "training" not in frame:
+        return [("", frame)] if len(frame) else []
+    return [(str(rows["training"].iloc[0]), rows) for _, rows in frame.groupby("family", dropna=False)]
 
 
-def _data(finding: Finding[T], items: Sequence[T]) -> Mapping[str, Any]:
-    if finding.data:
-        return finding.data(items)
-    table = finding.table
-    return {finding.name: [dict(table.data(item)) for item in items]} if table else {}
+def on_most_ranks(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each training on its largest number of ranks."""
+    most = frame.groupby("family")["num_ranks"].transform("max")
+    return frame[frame["num_ranks"] == most]
 
 
-def _why(finding: Finding[Any], measured: Measured, error: Exception) -> str:
-    """The error in one sentence, with the record that raises one by itself, if there is such a record."""
-    what = " ".join(f"{type(error).__name__}: {error}".split())
-    records = _culprit(finding, measured)
-    if len(records) != 1:
-        return f"{finding.title} could not be computed: {what}."
-    name = f"{records[0].case.id}.{records[0].attempt}.json"
-    return f"{finding.title} could not be computed, because of the record {name}: {what}."
+def on_several_ranks(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of trainings that have several numbers of ranks: a curve to draw."""
+    return frame[frame.groupby("family")["num_ranks"].transform("nunique") > 1]
 
 
-def _culprit(finding: Finding[Any], measured: Measured) -> Sequence[Record]:
-    """The fewest of the records that raise an error without the others, halving them as long as one half does.
-
-    None where the finding raises even without a record.
-    """
-    if _raises(finding, measured, ()):
-        return ()
-    records: Sequence[Record] = measured.records
-    while len(records) > 1:
-        middle = len(records) // 2
-        halves = (half for half in (records[:middle], records[middle:]) if _raises(finding, measured, half))
-        half = next(halves, None)
-        if half is None:
-            return records
-        records = half
-    return records
+def frame_of(rows: Sequence[Mapping[str, Any]], *columns: str) -> pd.DataFrame:
+    """A frame of rows, which has these columns even where no row has them, or there is none."""
+    if not rows:
+        return pd.DataFrame(columns=list(dict.fromkeys(columns)), dtype=object)
+    frame = pd.DataFrame(rows)
+    return frame.reindex(columns=list(dict.fromkeys([*frame, *columns])))
 
 
-def _raises(finding: Finding[Any], measured: Measured, records: Sequence[Record]) -> bool:
-    try:
-        _said(finding, replace(measured, records=tuple(records)))
-    except Exception:
-        return True
-    return False
-
-
-def training_columns(family: Callable[[T], Family]) -> tuple[Column[T], Column[T]]:
-    """Columns that say what was trained, and how."""
-
-    def name(item: T) -> str:
-        trained = family(item)
-        return f"{workload_title(trained.workload)} {trained.preset}, {trained.framework}"
-
-    def mode(item: T) -> str:
-        return f"{family(item).scaling_mode}, {family(item).constants}"
-
-    return (
-        Column("training", name, numeric=False, common=True),
-        Column("mode", mode, numeric=False, detail=True, common=True),
-    )
-
-
-def tokens_column(
-    cell: Callable[[T], Cell], samples_per_second: Callable[[T], Interval | None], *, detail: bool = False
-) -> Column[T]:
-    """The rate in tokens, beside that in samples, whose interval is the same; empty where samples are no sequences."""
-
-    def show(item: T) -> Value:
-        tokens = tokens_per_second(cell(item), samples_per_second(item))
-        return shown_number(tokens.center, number) if tokens else Value(text="")
-
-    return Column("tokens/s", show, detail=detail)
-
-
-def place_columns(place: Callable[[T], Any]) -> tuple[Column[T], ...]:
-    """Columns that say what was trained, over what and on how many ranks: the item's family, evidence and cell."""
-    return (
-        *training_columns(lambda item: place(item).family),
-        Column("backend", lambda item: cell_name(place(item).cell, place(item).evidence), numeric=False),
-        Column("ranks", lambda item: place(item).cell.num_ranks),
-    )
-
-
-PLACE_COLUMNS: tuple[Column[Any], ...] = place_columns(
-    lambda item: item
-)  # of items that have these themselves
+def columns_of(intervals: Sequence[Interval], name: str, index: pd.Index) -> pd.DataFrame:
+    """The columns of an interval per row; they are there without a row, too."""
+    return pd.DataFrame([one.columns(name) for one in intervals], index, list(NONE.columns(name)))

@@ -1,44 +1,34 @@
 """What can be said about a study: a file per finding, in the order of the page."""
 
-from typing import Any
-
 from dlscale.analysis.finding import Finding, load
 
 NAMES = (
-    "interference",
-    "solution_table",
-    "pareto",
-    "compression",
-    "efficiency",
+    "verdict",
+    "cautions",
     "waterfall",
-    "halos",
-    "memory",
-    "stragglers",
-    "heat_maps",
-    "contrast_table",
-    "backends",
-    "advice",
-    "communication",
-    "step_time",
-    "step_distribution",
-    "profiles",
-    "throughput",
-    "predicted_points",
     "scaling",
-    "hardware_use",
+    "predicted",
+    "comparison",
+    "solution",
+    "evaluations",
+    "stragglers",
+    "communication",
     "launches",
+    "memory",
+    "hardware",
     "energy",
-    "startup",
-    "input_cost",
+    "start_up",
+    "profile",
     "checkpoints",
-    "server_updates",
-    "failures",
-    "drift",
+    "servers",
+    "compression",
     "productivity",
+    "halos",
+    "failures",
     "environment",
 )
 
 
-def load_all() -> tuple[Finding[Any], ...]:
+def load_all() -> list[Finding]:
     """The findings of all files, in the order of `NAMES`."""
     return load(NAMES, __name__)

@@ -1,219 +1,259 @@
-"""Communication of each training: what `overlap` computes of it, in words, tables and plots."""
+"""Communication: what the exchange adds to a step, what it takes by itself, and how much of it is overlapped.
+
+Exposed communication is by how much a step takes longer than over `none` on as many ranks; all waiting is in it.
+Control `exchange` averages the training's buckets one after the other, without computing. Before each bucket the ranks
+rewrite it and synchronise, outside the timed region; so a step's exchange is the sum of its buckets, of the slowest
+rank, and a launch's value is the median over its windows.
+
+A step should take, with the computation of `none` in the same blocks, computation + exchange in line, and between the
+longer one and the sum where they overlap. The waterfall's communication and waiting over the time of the exchange by
+itself is the share that is not overlapped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from itertools import groupby
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dlscale.analysis.declare import Column, Sentence, Shown, TableOf, Value, shown_interval, tags_of
-from dlscale.analysis.families import Family
-from dlscale.analysis.finding import PLACE_COLUMNS, Finding, place_columns
-from dlscale.analysis.findings import scaling, waterfall
-from dlscale.analysis.findings.bandwidth_plots import GIGA, MEGA, busbw_figure, busbw_plot
-from dlscale.analysis.findings.communication_only import BucketSize
-from dlscale.analysis.findings.overlap import (
-    IN_LINE,
-    Communication,
-    StepPrediction,
-    communications,
-    communications_on_most_ranks,
+import numpy as np
+import pandas as pd
+
+from dlscale.analysis import theme
+from dlscale.analysis.declaration import CURVE
+from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of, on_most_ranks
+from dlscale.analysis.findings import comparison, waterfall
+from dlscale.analysis.load import Study
+from dlscale.analysis.statistics import NONE, difference, median_interval, ratio
+from dlscale.analysis.text import digits, interval, listed, number, percent, plural, size_text
+from dlscale.benchmarks.records.collective_operations import BY_NAME
+from dlscale.benchmarks.records.record import Record
+
+GIGA = 1e-9
+IN_LINE = "in line"  # as the exchange of attempts
+MOST_NAMED = 8  # curves in words
+INTERVALS = (
+    *("measured_seconds", "computation_seconds", "exposed_communication", "exchange_seconds", "hidden"),
+    *("measured_over_sum", "hidden_of_prediction", "algbw_gb_per_second", "busbw_gb_per_second"),
 )
-from dlscale.analysis.findings.scaling import rows_of
-from dlscale.analysis.form import Form
-from dlscale.analysis.measured import Measured
-from dlscale.analysis.plots import Figure, Plot
-from dlscale.analysis.records import options_text
-from dlscale.analysis.text import (
-    RATIO_LIMITS,
-    backend_name,
-    flaws_text,
-    interval_columns,
-    number,
-    percent,
-    points,
-    ratio_text,
-    size_text,
-    with_limits,
-    workload_title,
+NUMBERS = (
+    *(name + end for name in INTERVALS for end in ("", "_low", "_high", "_n")),
+    *("predicted_low_seconds", "predicted_high_seconds", "step_bytes", "bucket_bytes", "num_buckets"),
 )
 
 
-def communication_sentence(exchange: Communication) -> str:
-    """`ring on 2 ranks: the exchange of 2.37 MB takes 1.20 ms alone [1.10, 1.30] at 3.95 GB/s (busbw); ... .`"""
-    alone = exchange.alone
-    kind = "" if exchange.evidence == "measured" else f" ({exchange.evidence})"
-    took = with_limits(alone.seconds.times(1e3), unit=" ms alone")
-    return (
-        f"{backend_name(exchange.cell)}{kind} on {exchange.cell.num_ranks} ranks: the exchange of "
-        f"{number(alone.num_bytes * MEGA)} MB takes {took} at {number(alone.busbw.center * GIGA)} GB/s (busbw); "
-        f"{_hidden_text(exchange)}."
+def communication(study: Study) -> pd.DataFrame:
+    """One row per training over a backend on several ranks, and one per size of its buckets if they were measured."""
+    cells = study.cells[(study.cells["num_ranks"] > 1) & study.cells["is_exchanging"]]
+    buckets = dict([*study.once(_buckets).groupby("cell")])
+    exchanges = {train: key for key, train in cells.loc[cells["control"] == "exchange", "train"].items()}
+    modes = study.good[study.good["exchange"] != ""].groupby("cell")["exchange"].unique()
+    verdicts, rows = _verdicts(study), list[dict[str, Any]]()
+    good = study.trained.loc[study.trained["num_launches"] > 0].index
+    for key, cell in cells[(cells["control"] == "train") & cells.index.isin(good)].iterrows():
+        mode = modes.get(key, [""])
+        row = {"cell": key, "exchange": mode[0] if len(mode) == 1 else "mixed"}
+        row["verdict"] = verdicts.get(key, "cannot be shown")
+        alone = buckets.get(exchanges.get(key), pd.DataFrame())
+        rows.append(row | _step(study, key, cell["crowd"], alone, row["exchange"]))
+        rows += ({"cell": key, **one} for one in _sizes(alone, cell["num_ranks"]))
+    texts = ("exchange", "verdict", "notes")
+    frame = frame_of(rows, "cell", *NUMBERS, *texts).astype(dict.fromkeys(NUMBERS, float))
+    return frame.astype(dict.fromkeys(texts, object)).fillna(dict.fromkeys(texts, ""))
+
+
+def _verdicts(study: Study) -> dict[str, str]:
+    """The verdict on each training versus another backend, or that it is a reference."""
+    pairs = comparison.FINDING.of(study)
+    alike = pairs["reference_cell"].map(study.cells["family"]) == pairs["cell"].map(study.cells["family"])
+    pairs = pairs[pairs["factor"].isin(["backend", CURVE]) & alike]
+    own = dict(zip(pairs["cell"], pairs["verdict"], strict=True))
+    return dict.fromkeys(pairs["reference_cell"], "reference") | own
+
+
+# The exchange by itself
+
+
+def _buckets(study: Study) -> pd.DataFrame:
+    """One row per launch of control `exchange` and size of bucket; `cut` are the sizes of a step's buckets."""
+
+    def make(record: Record) -> Iterator[dict[str, Any]]:
+        sizes, each = record.bucket_bytes, record.counted.bucket_seconds  # [W, P, buckets], over all steps
+        if each is None or each.shape[2] != len(sizes) or not (each > 0).all():
+            return
+        times = each / record.counted.num_steps[:, None, None]
+        common = {"cut": str(sizes), "step_bytes": sum(sizes)}
+        common["step_seconds"] = np.median(times.sum(axis=2).max(axis=1))
+        for size, count in sorted(Counter(sizes).items()):
+            own = times[:, :, np.array(sizes) == size].mean(axis=2).max(axis=1)
+            yield {**common, "bucket_bytes": size, "num_buckets": count, "bucket_seconds": np.median(own)}
+
+    numbers = dict.fromkeys(
+        ("step_bytes", "step_seconds", "bucket_bytes", "num_buckets", "bucket_seconds"), float
     )
+    found = study.rows(make, {"cut": str, **numbers}, controls=("exchange",))
+    # Launches whose training cut other buckets than most are left out.
+    launches = found.drop_duplicates("number").groupby("cell")["cut"]
+    usual = launches.agg(lambda cuts: cuts.value_counts().index[0]) if len(found) else {}
+    return found[found["cut"] == found["cell"].map(usual)]
 
 
-def _hidden_text(exchange: Communication) -> str:
-    hidden = exchange.hidden
-    if exchange.how == IN_LINE and exchange.step:
-        return f"no overlap; a step is {ratio_text(exchange.step.of_sum)} of computation plus exchange"
-    if exchange.how == IN_LINE:
-        return f"no overlap; what the step should take is not known, {exchange.step_reason}"
-    if hidden is None:
-        why = exchange.hidden_reason or exchange.step_reason
-        return f"how much of it is overlapped is not known, {why}"
-    if hidden.center >= 0:
-        return f"{percent(hidden)} of it is overlapped with the computation{flaws_text(hidden)}"
-    longer = f"{ratio_text(hidden.complement())} of that time{flaws_text(hidden)}"
-    return f"no overlap: beside the computation a step is longer by {longer}"
+def _sizes(alone: pd.DataFrame, num_ranks: int) -> Iterator[dict[str, Any]]:
+    """A row per size of bucket: the slowest rank's mean time of one, the median over launches."""
+    bus_factor = BY_NAME["allreduce"].bus_factor(num_ranks)
+    for size, own in alone.groupby("bucket_bytes") if len(alone) else ():
+        seconds = median_interval(own["bucket_seconds"])
+        yield {
+            "bucket_bytes": size,
+            "num_buckets": own["num_buckets"].iloc[0],
+            **seconds.columns("exchange_seconds"),
+            **seconds.rate(size * GIGA).columns("algbw_gb_per_second"),
+            **seconds.rate(size * GIGA * bus_factor).columns("busbw_gb_per_second"),
+        }
 
 
-Bucket = tuple[Communication, BucketSize]
+# The step
 
 
-def buckets(exchanges: Iterable[Communication]) -> list[Bucket]:
-    """Each exchange with each of its bucket sizes."""
-    return [(exchange, size) for exchange in exchanges for size in exchange.alone.sizes]
-
-
-def _of_several_sizes(exchanges: Iterable[Communication]) -> list[Bucket]:
-    """All buckets; none where each exchange has one size, of which the exchange as a whole says the same."""
-    every = buckets(exchanges)
-    return every if any(len(exchange.alone.sizes) > 1 for exchange, _ in every) else []
-
-
-def communication_rows(exchanges: Iterable[Communication]) -> list[dict[str, Any]]:
-    """One flat row per exchange and size of bucket.
-
-    `exchange_seconds` is the time of a whole step, `bucket_seconds` that of one bucket. `hidden` is the overlapped
-    share of the exchange's own time, stragglers excluded. `hidden_of_prediction` is the position of the measured step
-    in the range of the prediction: 0 at `predicted_high_seconds`, 1 at `predicted_low_seconds`.
-    """
-    return [_bucket_row(bucket) for bucket in buckets(exchanges)]
-
-
-def _step_row(exchange: Communication) -> dict[str, Any]:
-    alone, step = exchange.alone, exchange.step
-    return {
-        "system": exchange.family.system,
-        **exchange.cell.model_dump(exclude={"control"}),
-        "backend_options": options_text(exchange.cell),
-        "evidence": exchange.evidence,
-        "exchange": exchange.how or None,
-        "step_bytes": alone.num_bytes,
-        **interval_columns("exchange_seconds", alone.seconds),
-        "step_busbw_gb_per_second": alone.busbw.center * GIGA,
-        **interval_columns("computation_seconds", step.computation if step else None),
-        **interval_columns("measured_seconds", step.measured if step else None),
-        "predicted_low_seconds": step.shortest if step else None,
-        "predicted_high_seconds": step.longest if step else None,
-        **interval_columns("measured_over_sum", step.of_sum if step else None),
-        **interval_columns("hidden_of_prediction", step.hidden if step else None),
-        **interval_columns("hidden", exchange.hidden),
+def _step(study: Study, key: str, crowd: str | None, alone: pd.DataFrame, mode: str) -> dict[str, Any]:
+    """The time that the exchange adds to the step, and, where it was measured by itself, the predicted step."""
+    steps = study.wide("step_seconds")
+    own, none = steps[key], steps.get(crowd, pd.Series(np.nan, steps.index))
+    exposed = ratio(own, none).mapped(lambda value: value - 1) if (own.notna() & none.notna()).any() else NONE
+    row = {
+        **median_interval(own).columns("measured_seconds"),
+        **median_interval(none).columns("computation_seconds"),
+        **exposed.columns("exposed_communication"),
     }
-
-
-def _bucket_row(bucket: Bucket) -> dict[str, Any]:
-    exchange, size = bucket
-    reasons = dict.fromkeys(filter(None, (exchange.step_reason, exchange.hidden_reason)))
-    return {
-        **_step_row(exchange),
-        "bucket_bytes": size.num_bytes,
-        "num_buckets": size.count,
-        **interval_columns("bucket_seconds", size.seconds),
-        **interval_columns("algbw_gb_per_second", size.algbw.times(GIGA)),
-        **interval_columns("busbw_gb_per_second", size.busbw.times(GIGA)),
-        "notes": "; ".join(exchange.alone.notes),
-        "reason": "; ".join(reasons) or None,
+    if alone.empty:
+        return row
+    launches = alone.drop_duplicates("block").set_index("block")["step_seconds"]
+    seconds, num_bytes = median_interval(launches), alone["step_bytes"].iloc[0]
+    rate = seconds.rate(num_bytes * GIGA)
+    bus_factor = BY_NAME["allreduce"].bus_factor(study.cells.at[key, "num_ranks"])
+    row |= {
+        "step_bytes": num_bytes,
+        **seconds.columns("exchange_seconds"),
+        **rate.columns("algbw_gb_per_second"),
+        **rate.times(bus_factor).columns("busbw_gb_per_second"),
     }
+    shares, hidden = study.once(waterfall.waiting_shares), NONE
+    if mode != IN_LINE and key in shares:
+        exchange = launches.reindex(own.index)
+        hidden = difference(own, own * (1 - shares[key].reindex(own.index)), exchange).complement()
+    return row | hidden.columns("hidden") | _prediction(own, none, launches, mode)
 
 
-def _predicted(exchange: Communication) -> Shown:
-    step = exchange.step
-    if step is None:
-        return None
-    high = number(1e3 * step.longest)
-    text = high if exchange.how == IN_LINE else f"{number(1e3 * step.shortest)} to {high}"
-    return Value(text=text, order=step.longest)
-
-
-def _of_step(value: Callable[[StepPrediction], Shown]) -> Callable[[Communication], Shown]:
-    return lambda exchange: value(exchange.step) if exchange.step else None
-
-
-STEPS = TableOf[Communication](
-    name="exchange-steps",
-    caption="Communication alone, and the step that it predicts",
-    columns=(
-        *PLACE_COLUMNS,
-        Column("alone", lambda exchange: exchange.alone.seconds.times(1e3), unit="ms"),
-        Column("compute", _of_step(lambda step: step.computation.times(1e3)), unit="ms"),
-        Column("predicted", _predicted, unit="ms"),
-        Column("step", _of_step(lambda step: step.measured.times(1e3)), unit="ms"),
-        Column("step/sum", _of_step(lambda step: shown_interval(step.of_sum, "{:.2f}".format))),
-        Column("overlapped", lambda exchange: shown_interval(exchange.hidden, points), unit="%"),
-        Column("n", _of_step(lambda step: step.of_sum.n)),
-    ),
-    data=_step_row,
-    tags=lambda exchange: tags_of(exchange.cell),
-    group=lambda exchange: (backend_name(exchange.cell), exchange.evidence),
-)
-BUCKETS = TableOf[Bucket](
-    name="exchanges",
-    caption="Buckets",
-    columns=(
-        *place_columns(lambda bucket: bucket[0]),
-        Column(
-            "bucket", lambda bucket: Value(text=size_text(bucket[1].num_bytes), order=bucket[1].num_bytes)
+def _prediction(own: pd.Series, none: pd.Series, alone: pd.Series, mode: str) -> dict[str, Any]:
+    """The predicted and the measured step, over the blocks common to training, computation and exchange."""
+    seconds = pd.DataFrame({"measured": own, "computation": none, "exchange": alone}).dropna()
+    if seconds.empty:
+        return {"notes": "no block in common with none on as many ranks and the exchange by itself"}
+    computation, exchange = np.exp(np.log(seconds[["computation", "exchange"]]).mean())
+    longer, shorter = ("computation", "exchange") if exchange <= computation else ("exchange", "computation")
+    hidden = NONE
+    if mode != IN_LINE:  # (computation + exchange - measured) / shorter
+        hidden = difference(seconds["measured"], seconds[longer], seconds[shorter]).complement()
+    return {
+        "predicted_low_seconds": computation + exchange if mode == IN_LINE else max(computation, exchange),
+        "predicted_high_seconds": computation + exchange,
+        **ratio(seconds["measured"], seconds["computation"] + seconds["exchange"]).columns(
+            "measured_over_sum"
         ),
-        Column("per step", lambda bucket: bucket[1].count),
-        Column("time", lambda bucket: bucket[1].seconds.times(1e3), unit="ms"),
-        Column("algbw", lambda bucket: bucket[1].algbw.times(GIGA), unit="GB/s"),
-        Column("busbw", lambda bucket: bucket[1].busbw.times(GIGA), unit="GB/s"),
-    ),
-    data=_bucket_row,
-    legend=(
-        "Alone: one bucket after the other while no rank computes. Compute: none on as many ranks. Predicted of a "
-        "step: their sum where the exchange is not overlapped; else between the longer one and the sum. Step / sum: "
-        "measured step time / (compute + communication); hidden: share of communication overlapped, stragglers "
-        f"excluded; with {RATIO_LIMITS} over n blocks of launches. Buckets: the slowest rank's mean "
-        "time of one, the median over launches; busbw is algbw x 2 (P - 1) / P."
-    ),
-    tags=lambda bucket: tags_of(bucket[0].cell),
-    group=lambda bucket: bucket[0].cell.id,
-)
+        **hidden.columns("hidden_of_prediction"),
+    }
 
 
-def _sentences(exchanges: Iterable[Communication]) -> Iterator[Sentence]:
-    for exchange in communications_on_most_ranks(exchanges):
-        name = f"{workload_title(exchange.cell.workload)} ({exchange.cell.framework})"
-        yield Sentence(text=f"{name}: {communication_sentence(exchange)}", tags=tags_of(exchange.cell))
+# In words and drawn
 
 
-def _plots(exchanges: Iterable[Communication]) -> Iterator[Plot]:
-    """Bus bandwidth over the size of a bucket, per family, on the most ranks."""
-    largest = communications_on_most_ranks(exchanges)
-    for index, (family, group) in enumerate(groupby(largest, key=lambda exchange: exchange.family)):
-        yield busbw_plot(f"busbw-{index}", family, list(group))
+def sentence(frame: pd.DataFrame) -> str:
+    """The time that each backend adds to a step on the most ranks, and a line on each exchange by itself."""
+    rows, lines = on_most_ranks(frame[frame["bucket_bytes"].isna()]), []
+    for training, own in rows.groupby("training", sort=False):
+        added = own[own["exposed_communication"].notna()].head(MOST_NAMED)
+        names = [f"{row['name']} {percent(row, 'exposed_communication')}" for row in added.to_dict("records")]
+        several = f"{training}: " if rows["training"].nunique() > 1 else ""
+        if names:
+            ranks = plural(own["num_ranks"].iloc[0], "rank")
+            lines.append(f"{several}Communication adds to a step on {ranks}: {listed(names)}.")
+        measured = own[own["exchange_seconds"].notna()].head(MOST_NAMED).to_dict("records")
+        lines += [f"{several}{row['name']}: {_alone(row)}" for row in measured]
+    return "\n".join(lines)
 
 
-def _figure(study: Measured, family: Family, form: Form) -> Figure | None:
-    own = [found for found in FINDING.of(study) if found.family == family and form.draws(found.cell)]
-    if not own:
-        return None
-    figure, shown = busbw_figure(rows_of(scaling.FINDING.of(study), family), own, study.provenance)
-    return replace(figure, rows=communication_rows(shown))
+def _alone(row: Mapping[str, Any]) -> str:
+    took = interval(row, "exchange_seconds", factor=1e3, unit=" ms")
+    size, rate = number(row["step_bytes"] / 1e6), number(row["busbw_gb_per_second"])
+    text = f"the exchange of {size} MB takes {took} by itself, at {rate} GB/s (busbw)"
+    if row["exchange"] == IN_LINE:
+        return f"{text}; it is not overlapped."
+    if np.isnan(row["hidden"]):
+        return f"{text}; how much of it is overlapped is not known."
+    if row["hidden"] < 0:
+        return (
+            f"{text}; it is not overlapped, and in training it takes {1 - row['hidden']:.2f} times as long."
+        )
+    return f"{text}; {percent(row, 'hidden')} of it is overlapped with the computation."
 
 
+def draw(rows: pd.DataFrame, axes: theme.Axes) -> None:
+    """Bus bandwidth over the size of a bucket."""
+    theme.points(axes, rows, "busbw_gb_per_second", x="bucket_bytes")
+    theme.log_axis(axes.xaxis, base=4)
+    axes.set_xlim(rows["bucket_bytes"].min() / 2, 2 * rows["bucket_bytes"].max())
+    axes.xaxis.set_major_formatter(lambda value, _: size_text(value))
+    axes.set_ylim(0, None)
+    axes.set_xlabel(f"size of a bucket, {plural(rows['num_ranks'].iloc[0], 'rank')}")
+    axes.set_ylabel("bus bandwidth [GB/s]")
+    axes.legend()
+
+
+SHARE: dict[str, Any] = {"unit": "%", "factor": 100.0, "write": digits(0)}
 FINDING = Finding(
-    name="exchanges",
-    title="Communication only",
-    lead="The training's messages, sent without any computation: what a perfect overlap would save.",
-    compute=lambda study: communications(study.cells, waterfall.FINDING.of(study)),
-    table=STEPS,
-    sentences=_sentences,
-    plots=_plots,
-    figures={"busbw": _figure},
-    more=lambda exchanges: (BUCKETS.of(_of_several_sizes(exchanges)),),
-    data=lambda exchanges: {"exchanges": communication_rows(exchanges)},
+    name="communication",
+    title="Communication",
+    compute=communication,
+    columns={
+        **PLACE,
+        "exchange": Column("how the backend exchanges: in line, overlapped, or mixed", label="exchange"),
+        "measured_seconds": Column("a step, median launch"),
+        "computation_seconds": Column("a step of none on as many ranks"),
+        "exposed_communication": Column(
+            "by how much a step is longer than over none", label="added", **SHARE
+        ),
+        "verdict": Column("of the declared comparison with another backend, or that it is a reference"),
+        "hidden": Column(
+            "overlapped share of the exchange, stragglers excluded", label="overlapped", **SHARE
+        ),
+        "predicted_low_seconds": Column("the step with all of the exchange overlapped that can be"),
+        "predicted_high_seconds": Column("computation plus exchange"),
+        "measured_over_sum": Column(
+            "step over computation plus exchange", label="step/sum", unit="%", factor=100, write=digits(0)
+        ),
+        "hidden_of_prediction": Column(
+            "0: the step takes the sum; 1: the longer of computation and exchange"
+        ),
+        "step_bytes": Column("bytes that a step exchanges"),
+        "bucket_bytes": Column("size of a bucket; none: a row on the step", label="bucket", write=size_text),
+        "num_buckets": Column("buckets of that size in a step", label="of them", write=COUNT),
+        "exchange_seconds": Column(
+            "the slowest rank's time of one bucket, or of a step's, without computation",
+            label="alone",
+            unit="ms",
+            factor=1e3,
+        ),
+        "algbw_gb_per_second": Column("bytes over seconds of the exchange without computation"),
+        "busbw_gb_per_second": Column("algbw x 2 (P - 1) / P on P ranks", label="busbw", unit="GB/s"),
+        "notes": Column("what is missing", label="notes"),
+    },
+    sentence=sentence,
+    drawings=(
+        Drawing(
+            name="busbw",
+            draw=draw,
+            rows=lambda frame: on_most_ranks(frame[frame["bucket_bytes"].notna()]),
+            about="Bus bandwidth of the exchange by itself over the size of a bucket.",
+        ),
+    ),
 )
-FINDINGS = (FINDING,)

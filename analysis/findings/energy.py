@@ -9,213 +9,127 @@ sum over the others would be too small.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from dlscale.analysis.declare import Column, Sentence, TableOf, shown_number, tags_of
-from dlscale.analysis.families import Family
-from dlscale.analysis.finding import PLACE_COLUMNS, Finding
-from dlscale.analysis.launches import CellLaunches, good_launches
-from dlscale.analysis.records import (
-    algorithm_text,
-    attributes,
-    num_samples,
-    options_text,
-    settings_text,
-    why_unusable,
-)
-from dlscale.analysis.statistics import Interval, median_interval
-from dlscale.analysis.text import interval_columns, listed, plural
-from dlscale.benchmarks.records.cell import Cell
+import numpy as np
+import pandas as pd
+
+from dlscale.analysis.attempts import equal_steps
+from dlscale.analysis.finding import COUNT, PLACE, Column, Finding, frame_of
+from dlscale.analysis.load import Study
+from dlscale.analysis.statistics import NONE, median_interval
+from dlscale.analysis.text import listed, plural
 from dlscale.benchmarks.records.record import Record
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """The energy of one launch, over all machines."""
-
-    joules: float
-    watts: float
-    samples: int
-    sources: tuple[str, ...]
-
-    @property
-    def joules_per_sample(self) -> float:
-        """Joules per sample over the windows after the warm-up."""
-        return self.joules / self.samples
+TYPES: dict[str, type] = {"joules_per_sample": float, "watts": float, "sources": str, "reason": str}
+COUNTED = {"rapl": "processors and memory", "pm_counters": "whole nodes", "nvml": "GPUs", "amdsmi": "GPUs"}
+WHOLE, PARTS = (
+    ("pm_counters",),
+    ("rapl", "nvml", "amdsmi"),
+)  # counters that add up, whole nodes before their parts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Energy:
-    """The energy of a training's good launches of one kind of evidence. `reason` says why there is none."""
-
-    cell: Cell
-    family: Family
-    evidence: str
-    joules_per_sample: Interval | None
-    watts: float | None
-    sources: tuple[str, ...]  # that every machine had in every launch
-    parts: str  # of a node that were counted; alternatives if nodes differ
-    num_launches: int  # whose energy is known
-    reason: str
+def energy(study: Study) -> pd.DataFrame:
+    """One row per training that gave a number; without a reading, `reason` says why."""
+    readings = study.rows(_reading, TYPES)
+    rows = [_training(study, key, own) for key, own in readings.groupby("cell", sort=False)]
+    return frame_of(rows, "cell", *NONE.columns("joules_per_sample"), "watts", "num_launches", *TEXTS)
 
 
-def to_energy_row(energy: Energy) -> dict[str, Any]:
-    """The row of a training: joules per sample of all nodes, the counters in `sources`, or the `reason` for none."""
-    cell = energy.cell
+TEXTS = ("sources", "counted", "parts", "reason")
+
+
+def _training(study: Study, key: str, readings: pd.DataFrame) -> dict[str, Any]:
+    """Launches with different counters are not averaged: the most common set of counters is kept."""
+    known = readings[readings["sources"] != ""]
+    sources = known["sources"].value_counts().sort_index().sort_values(ascending=False, kind="stable")
+    own = known[known["sources"] == (sources.index[0] if len(sources) else "")]
+    names = sources.index[0].split(", ") if len(sources) else []
+    records = [study.records[number] for number in readings["number"]]
     return {
-        "system": energy.family.system,
-        **attributes(cell, "workload preset framework backend algorithm"),
-        "backend_options": options_text(cell),
-        "algorithm_options": algorithm_text(cell),
-        **attributes(cell, "shard split scaling_mode num_ranks num_servers num_nodes"),
-        "evidence": energy.evidence,
-        **interval_columns("joules_per_sample", energy.joules_per_sample),
-        **attributes(energy, "watts parts num_launches"),
-        "sources": ", ".join(energy.sources) or None,
-        "reason": energy.reason or None,
+        "cell": key,
+        **median_interval(own["joules_per_sample"]).columns("joules_per_sample"),
+        "watts": own["watts"].median(),
+        "num_launches": len(own),
+        "sources": ", ".join(names),
+        "counted": ", ".join(COUNTED[name] for name in names),
+        "parts": "; ".join(filter(None, (_parts(records, name) for name in names))),
+        "reason": "" if len(own) else readings["reason"].iloc[0],
     }
 
 
-def reading(record: Record) -> Reading | str:
+def _reading(record: Record) -> Iterator[dict[str, Any]]:
     """The sum of all machines' counters, or in a few words why there is no number."""
-    if not record.energy:
-        return _why_nothing(record)
-    if why_unusable(record) is not None:
-        return "the launch gave no number"
     machines = {rank.rank: rank.boot_id for rank in (*record.ranks, *record.servers)}
-    by_source: defaultdict[str, dict[str, tuple[float, float]]] = defaultdict(dict)
+    by_source: dict[str, dict[str, tuple[float, float]]] = {}
     for entry in record.energy:
         if entry.source and entry.joules is not None and entry.seconds and entry.rank in machines:
-            known, machine = by_source[entry.source], machines[entry.rank]
+            known, machine = by_source.setdefault(entry.source, {}), machines[entry.rank]
             # If nodes share a machine, the longest reading counts.
             known[machine] = max(known.get(machine, (0.0, 0.0)), (entry.seconds, entry.joules))
-    everywhere = set(machines.values())
-    whole = {source: known.values() for source, known in by_source.items() if known.keys() == everywhere}
-    kinds = ("pm_counters",) if "pm_counters" in whole else ("rapl", "nvml", "amdsmi")
-    sources = [source for source in kinds if source in whole]
+    whole = {source: known for source, known in by_source.items() if known.keys() == set(machines.values())}
+    sources = [source for source in (WHOLE if WHOLE[0] in whole else PARTS) if source in whole]
     if not sources:
-        return _why_nothing(record)
-    parts = [part for source in sources for part in whole[source]]
-    return Reading(
-        joules=sum(joules for _, joules in parts),
-        watts=sum(joules / seconds for seconds, joules in parts),
-        samples=int(num_samples(record.counted, record.case.cell).sum()),
-        sources=tuple(sources),
-    )
-
-
-def energies(measured: Iterable[CellLaunches]) -> list[Energy]:
-    """One per training and kind of evidence, ordered by system, framework, backend and ranks."""
-    return sorted(map(_energy, good_launches(measured, controls={"train"})), key=_energy_order)
-
-
-def _energy(launches: CellLaunches) -> Energy:
-    records = launches.records
-    readings = [reading(record) for record in records]
-    known = [value for value in readings if isinstance(value, Reading)]
-    # Launches with different counters are not averaged: the most common set of counters is kept.
-    kinds = [launch.sources for launch in known]
-    sources = max(sorted(set(kinds)), key=kinds.count, default=())
-    own = [launch for launch in known if launch.sources == sources]
-    watts = median_interval([launch.watts for launch in own]).center if own else None
-    reasons = [value for value in readings if isinstance(value, str)]
-    return Energy(
-        cell=launches.cell,
-        family=launches.family,
-        evidence=launches.evidence,
-        joules_per_sample=median_interval([launch.joules_per_sample for launch in own]) if own else None,
-        watts=watts,
-        sources=sources,
-        parts="; ".join(filter(None, (_parts(records, source) for source in sources))),
-        num_launches=len(own),
-        reason="" if own else reasons[0],
-    )
+        yield {"joules_per_sample": np.nan, "watts": np.nan, "sources": "", "reason": _why_nothing(record)}
+        return
+    parts = [part for source in sources for part in whole[source].values()]
+    cell = record.case.cell
+    samples = (equal_steps(record.counted, cell) * cell.global_batch).sum()
+    yield {
+        "joules_per_sample": sum(joules for _, joules in parts) / samples,
+        "watts": sum(joules / seconds for seconds, joules in parts),
+        "sources": ", ".join(sources),
+        "reason": "",
+    }
 
 
 def _why_nothing(record: Record) -> str:
     reasons = dict.fromkeys(
-        f"{entry.source}: {entry.reason}" if entry.source else f"{entry.node}: {entry.reason}"
-        for entry in record.energy
-        if entry.reason
+        f"{entry.source or entry.node}: {entry.reason}" for entry in record.energy if entry.reason
     )
     return "; ".join(reasons) or "nobody read a counter"
 
 
 def _parts(records: Iterable[Record], source: str) -> str:
     """The parts of a node that a source counts; alternatives if nodes differ."""
-    known = {
-        entry.parts
-        for record in records
-        for entry in record.energy
-        if entry.source == source and entry.joules is not None and entry.parts
-    }
-    return " | ".join(sorted(known))
+    entries = (entry for record in records for entry in record.energy)
+    known = {entry.parts for entry in entries if entry.source == source and entry.joules is not None}
+    return " | ".join(sorted(known - {""}))
 
 
-def _energy_order(energy: Energy) -> tuple[object, ...]:
-    cell = energy.cell
-    training = (energy.family.system, cell.workload, cell.preset, cell.framework, cell.scaling_mode)
-    backend = (cell.backend != "none", cell.method, settings_text(cell.options))
-    return *training, *backend, cell.num_ranks, cell.id, energy.evidence
-
-
-ENERGY_WORDS = {
-    "rapl": "processors and memory",
-    "pm_counters": "whole nodes",
-    "nvml": "GPUs",
-    "amdsmi": "GPUs",
-}
-LEGEND = (
-    "Joules of all nodes over the windows after the warm-up, per sample; the median over launches and, from 6 on, its "
-    "interval. Power is the median over launches of joules over seconds, of all nodes. Counted is what the nodes' own "
-    "counters count, whoever used it: processors and memory by RAPL, whole nodes by Cray's pm_counters, GPUs by NVML "
-    "or amdsmi."
-)
-ENERGY = TableOf[Energy](
-    name="energy",
-    caption="Energy per sample",
-    columns=(
-        *PLACE_COLUMNS,
-        Column("energy", lambda energy: energy.joules_per_sample, unit="J per sample"),
-        Column("power", lambda energy: shown_number(energy.watts, "{:.0f}".format), unit="W"),
-        Column(
-            "counted", lambda energy: ", ".join(ENERGY_WORDS[name] for name in energy.sources), numeric=False
-        ),
-        Column("parts", lambda energy: energy.parts, unit="of a node", numeric=False, detail=True),
-        Column("launches", lambda energy: energy.num_launches),
-    ),
-    data=to_energy_row,
-    legend=LEGEND,
-    tags=lambda energy: tags_of(energy.cell),
-    group=lambda energy: (energy.cell.workload, energy.cell.framework),
-)
-
-
-def unknown_energy(trainings: Sequence[Energy]) -> str:
-    """A sentence on why energy is not known, and for how many trainings; empty if it is known for all."""
-    reasons = [energy.reason for energy in trainings if not energy.joules_per_sample]
-    if not reasons:
+def unknown(frame: pd.DataFrame) -> str:
+    """Why energy is not known, and of how many trainings; empty if it is known of all."""
+    reasons = frame.loc[frame["joules_per_sample"].isna(), "reason"]
+    if reasons.empty:
         return ""
-    some = f" of {plural(len(reasons), 'cell')} of {len(trainings)}"
-    whose = "" if len(reasons) == len(trainings) else some
-    return f"Energy per sample{whose} is not known: {listed(list(dict.fromkeys(reasons)))}."
-
-
-def _sentences(found: Sequence[Energy]) -> Iterator[Sentence]:
-    """Why energy is not known of some trainings; nothing where it is known of none."""
-    if any(energy.joules_per_sample for energy in found) and (text := unknown_energy(found)):
-        yield Sentence(text=text)
+    some = "" if len(reasons) == len(frame) else f" of {plural(len(reasons), 'training')} of {len(frame)}"
+    return f"Energy per sample{some} is not known: {listed(dict.fromkeys(reasons))}."
 
 
 FINDING = Finding(
     name="energy",
     title="Energy",
-    compute=lambda study: energies(study.launches),
-    sentences=_sentences,
-    more=lambda found: (ENERGY.of(energy for energy in found if energy.joules_per_sample),),
-    data=lambda found: {"energy": [to_energy_row(energy) for energy in found]},
+    compute=energy,
+    columns={
+        **PLACE,
+        "joules_per_sample": Column(
+            "joules of all nodes over the windows after the warm-up, per sample",
+            label="energy",
+            unit="J/sample",
+        ),
+        "watts": Column(
+            "joules over seconds of all nodes, median launch", label="power", unit="W", write=COUNT
+        ),
+        "counted": Column("what the counters count, whoever used it", label="counted"),
+        "sources": Column("counters that every machine had in every launch"),
+        "parts": Column("parts of a node that were counted", label="parts of a node", is_detail=True),
+        "num_launches": Column(
+            "launches whose energy is known",
+            label="launches",
+            write=lambda count: f"{count:.0f}" * (count > 0),
+        ),
+        "reason": Column("why there is no number"),
+    },
+    sentence=unknown,
 )
-FINDINGS = (FINDING,)

@@ -1,143 +1,139 @@
-"""Where and with what a study was measured. Values that differ between records are separated by `|`."""
+"""Where and with what a study was measured: nodes, software and settings. Values that differ are separated by `|`."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from dlscale.analysis.declare import Column, Shown, Table, TableOf, Tags, Value, shown_number
-from dlscale.analysis.finding import Finding
+import pandas as pd
+
+from dlscale.analysis.finding import Column, Finding
+from dlscale.analysis.load import Study
+from dlscale.analysis.text import listed, size_text
 from dlscale.benchmarks.records.record import Record
 
 MANY = 6  # values of one setting that are listed
-Key = tuple[str, str, Tags]  # what, name and whose
-Setting = tuple[Key, list[str]]  # with all of its values
-NodeEntry = tuple[str, Mapping[str, object], float | None]  # name, facts, largest load
+NODES = "nodes"
+KEYS = ["what", "framework", "workload", "backend", "setting"]
+SIZES = ("memory_bytes", "cache_bytes")
+Group = tuple[str, Mapping[str, Any], dict[str, str]]  # what, its names with values, and whose
 
 
-SETTINGS = TableOf[Setting](
-    name="environment",
-    caption="Software and settings",
-    columns=(
-        Column("what", lambda setting: setting[0][0], numeric=False),
-        Column("name", lambda setting: setting[0][1], numeric=False),
-        Column("value", lambda setting: _joined(setting[1]), numeric=False),
-    ),
-    data=lambda setting: {"what": setting[0][0], "name": setting[0][1], "value": " | ".join(setting[1])},
-    tags=lambda setting: setting[0][2],
-)
+def environment(study: Study) -> pd.DataFrame:
+    """One row per setting and whose it is, with its distinct values as text and their number.
+
+    A fact of nodes that differ names them: `ext4 (n1, n2) | lustre (n3)`.
+    """
+    known: dict[tuple[str, ...], dict[str, None]] = {}
+    seen: set[str] = set()  # most groups are those of many records
+    for record in study.records:
+        for group in _groups(record):
+            if (text := repr(group)) not in seen:
+                seen.add(text)
+                what, settings, whose = group
+                for name, value in settings.items():
+                    key = (what, *(whose.get(part, "") for part in KEYS[1:4]), name)
+                    known.setdefault(key, {})[_text(value)] = None
+    rows = [
+        *((NODES, "", "", "", name, values) for name, values in _nodes(study)),
+        *((*key, sorted(values)) for key, values in known.items()),
+    ]
+    found = pd.DataFrame(rows, columns=[*KEYS, "values"])
+    counts = found["values"].map(len).astype(int)
+    return found.assign(value=found["values"].map(_joined), num_values=counts)
 
 
-def settings_table(records: Sequence[Record]) -> Table:
-    """Versions, machine, rules, variables, and the decisions of each backend."""
-    groups = {  # most are those of many records
-        (what, tags, tuple((name, _text(value)) for name, value in settings.items())): None
-        for record in records
-        for what, settings, tags in _groups(record)
-    }
-    values: defaultdict[Key, set[str]] = defaultdict(set)
-    for what, tags, settings in groups:
-        for name, text in settings:
-            values[what, name, tags].add(text)
-    return SETTINGS.of((key, sorted(known)) for key, known in values.items())
-
-
-def _fact(name: str) -> Callable[[NodeEntry], Shown]:
-    return lambda node: _known(node[1], name)
-
-
-def _memory(node: NodeEntry) -> Value:
-    size = node[1].get("memory_bytes")
-    return shown_number(size / 2**30 if isinstance(size, int) else None, "{:.1f}".format)
-
-
-NODES = TableOf[NodeEntry](
-    name="nodes",
-    caption="Nodes",
-    columns=(
-        Column("node", lambda node: node[0], numeric=False),
-        Column("CPUs", _fact("num_cpus")),
-        Column("memory", _memory, unit="GiB"),
-        Column("NUMA domains", _fact("numa_domains")),
-        Column("governor", _fact("cpu_governor"), numeric=False),
-        Column("devices", _fact("devices"), numeric=False),
-        Column("switches", _fact("switch_path"), numeric=False),
-        Column("file system", _fact("results_filesystem"), numeric=False),
-        Column("largest load before", lambda node: shown_number(node[2], "{:.2f}".format)),
-    ),
-    data=lambda node: (
-        {"node": node[0]} | {key: _text(value) for key, value in node[1].items() if key != "node"}
-    ),
-)
-
-
-def node_table(records: Iterable[Record]) -> Table:
-    """One row per node that a record names."""
-    nodes: dict[str, dict[str, object]] = {}
-    loads: dict[str, float] = {}
-    for record in records:
-        for rank in record.ranks:
-            nodes.setdefault(rank.node, {})
-        for facts in record.nodes:
-            nodes[facts.node] = facts.model_dump(exclude={"rank", "load_before", "load_after"})
-            if facts.load_before is not None:
-                loads[facts.node] = max(loads.get(facts.node, 0.0), facts.load_before)
-    return NODES.of((name, facts, loads.get(name)) for name, facts in sorted(nodes.items()))
-
-
-def _groups(record: Record) -> Iterator[tuple[str, Mapping[str, object], Tags]]:
-    """What a record says of its software and settings: what, names with values, and whose."""
-    cell, print_, every = record.case.cell, record.fingerprint, Tags()
-    framework, workload = Tags(framework=cell.framework), Tags(workload=cell.workload)
-    yield "code", {"commit": print_.commit}, every
+def _groups(record: Record) -> Iterator[Group]:
+    """What a record says of its software and settings."""
+    cell, print_ = record.case.cell, record.fingerprint
+    framework, workload = {"framework": cell.framework}, {"workload": cell.workload}
+    yield "code", {"commit": print_.commit}, {}
     yield "code", {"fingerprint": print_.digest}, framework
-    yield "system", {"name": record.system}, every
-    yield "machine", _sorted(print_.node), every
+    yield "system", {"name": record.system}, {}
+    yield "machine", _sorted(print_.node), {}
     yield "environment", {"name": cell.environment}, framework
     yield "software", _sorted(print_.versions), framework
     if record.allocation:
-        yield "batch job", record.allocation.model_dump(exclude={"nodes"}), every
+        yield "batch job", record.allocation.model_dump(exclude={"nodes"}), {}
     if own := record.configuration:
         budget = f"{own.budget_seconds:g} s" if own.budget_seconds else "none"
-        yield "study", {"digest": own.study_digest, "budget": budget}, every
-        yield "rules", _sorted(own.rules), every
-        yield "fabric", _sorted(own.fabric), every
-    yield "study", {"seed of order and weights": record.order_seed}, every
+        yield "study", {"digest": own.study_digest, "budget": budget}, {}
+        yield "rules", _sorted(own.rules), {}
+        yield "fabric", _sorted(own.fabric), {}
+    yield "study", {"seed of order and weights": record.order_seed}, {}
     yield "data", {cell.workload: cell.data}, workload
     if cell.unchecked:
         yield "not checked", {cell.workload: cell.unchecked}, workload
     yield "variables", _sorted(record.environment_variables), framework
     if cell.control == "train":
-        backend = Tags(framework=cell.framework, backend=cell.backend)
-        yield f"{cell.backend} in {cell.framework}", _sorted(record.backend_settings), backend
+        whose = {**framework, "backend": cell.backend}
+        yield f"{cell.backend} in {cell.framework}", _sorted(record.backend_settings), whose
 
 
-def _sorted(values: Mapping[str, object]) -> Mapping[str, object]:
+def _nodes(study: Study) -> Iterator[tuple[str, list[str]]]:
+    """The names of all nodes that a record names, and each of their facts; the load is the largest before a launch."""
+    facts: dict[str, dict[str, Any]] = {}
+    for record in study.records:
+        for rank in record.ranks:
+            facts.setdefault(rank.node, {})
+        for own in record.nodes:
+            before = facts.get(own.node, {}).get("load_before")
+            loads = [load for load in (before, own.load_before) if load is not None]
+            known = own.model_dump(exclude={"rank", "node", "load_after"})
+            facts[own.node] = known | {"load_before": max(loads, default=None)}
+    if facts:
+        yield "names", sorted(facts)
+    for name in dict.fromkeys(name for own in facts.values() for name in own):
+        nodes: dict[str, list[str]] = {}
+        for node in sorted(facts):
+            value = facts[node].get(name)
+            text = size_text(value) if name in SIZES and value is not None else _text(value)
+            nodes.setdefault(text, []).append(node)
+        texts = [f"{text} ({_shortened(own)})" if len(nodes) > 1 else text for text, own in nodes.items()]
+        if [*nodes] != [_text(None)]:
+            yield name.removesuffix("_bytes"), texts
+
+
+def _sorted(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return dict(sorted(values.items()))
 
 
-def _known(facts: Mapping[str, object], name: str) -> Shown:
-    value = facts.get(name)
-    return value if value is None or isinstance(value, int) else _text(value)
-
-
-def _text(value: object) -> str:
+def _text(value: Any) -> str:
     if value is None:
         return "not known"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _joined(values: Sequence[str]) -> str:
-    if len(values) <= MANY:
-        return " | ".join(values)
-    return f"{' | '.join(values[:MANY])} | {len(values) - MANY} more"
+def _shortened(values: list[str], separator: str = ", ") -> str:
+    more = [f"{len(values) - MANY} more"] if len(values) > MANY else []
+    return separator.join([*values[:MANY], *more])
 
 
-FINDINGS = (
-    Finding(
-        name="environment",
-        title="Environment",
-        compute=lambda study: study.records,
-        more=lambda records: (node_table(records), settings_table(records)),
-    ),
+def _joined(values: list[str]) -> str:
+    return _shortened(values, " | ")
+
+
+def differing(frame: pd.DataFrame) -> str:
+    """What was not the same everywhere, of machine, software and system; backends and frameworks may differ."""
+    own = frame[(frame["num_values"] > 1) & frame["what"].isin(["machine", "system", "software", "code"])]
+    names = [f"{row['what']}: {row['setting']}" for row in own.to_dict("records")]
+    return f"Not the same in all records: {listed(dict.fromkeys(names))}." if names else ""
+
+
+FINDING = Finding(
+    name="environment",
+    title="Environment",
+    compute=environment,
+    columns={
+        "what": Column(
+            "nodes, code, system, software, rules, variables, or a backend in a framework", label="what"
+        ),
+        "framework": Column("whose it is, if it is one framework's"),
+        "workload": Column("whose it is, if it is one workload's"),
+        "backend": Column("whose it is, if it is one backend's"),
+        "setting": Column("name of the setting or fact", label="setting"),
+        "value": Column("its values, separated by | where records or nodes differ", label="value"),
+        "num_values": Column("how many values there are"),
+    },
+    sentence=differing,
 )

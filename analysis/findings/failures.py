@@ -1,230 +1,95 @@
-"""What is missing: failed launches, unreadable files, records that are not used, and what makes numbers doubtful."""
+"""What is missing: attempts that gave no number, unreadable files, and records that are not used."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from dlscale.analysis.declare import Column, Sentence, TableOf, tags_of
-from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import drift, interference, predicted_points, scaling
-from dlscale.analysis.measured import Measured
-from dlscale.analysis.records import attributes, why_unusable
-from dlscale.analysis.text import CONTROL_NAMES, backend_name, listed, plural, workload_title
-from dlscale.benchmarks.records.files import BadFile
+import numpy as np
+import pandas as pd
+
+from dlscale.analysis.finding import COUNT, PLACE, Column, Finding
+from dlscale.analysis.load import Study
+from dlscale.analysis.text import plural
 from dlscale.benchmarks.records.record import Record
 
-NAMED_FILES = 5  # names listed of files that are bad for the same reason
+FILE, FINGERPRINT = "file", "fingerprint"  # kinds of what is left out, besides attempts
 
 
-def of_one_fingerprint(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
-    """The records that may share a curve, and a sentence for each fingerprint that was left out.
+def failures(study: Study) -> pd.DataFrame:
+    """One row per attempt without a number, by case; then one per unreadable file and left-out fingerprint.
 
-    For each system, environment and framework, the fingerprint with the most good cases stays; the most recent one
-    wins a tie. Failed cases of the others stay, too: they are reported, but are on no curve.
+    `is_repeated` says that another attempt at the case gave a number.
     """
-    records = list(records)
-    groups: defaultdict[tuple[str, str, str], list[Record]] = defaultdict(list)
-    for record in records:
-        groups[(record.system, record.case.cell.environment, record.case.cell.framework)].append(record)
-    dropped: set[int] = set()
-    sentences = []
-    for key, group in sorted(groups.items()):
-        if len({record.fingerprint.digest for record in group}) == 1:
-            continue
-        good = [record for record in group if why_unusable(record) is None]
-        counts = Counter(record.fingerprint.digest for record in good)
-        latest = {
-            digest: max(record.started_at for record in good if record.fingerprint.digest == digest)
-            for digest in counts
-        }
-        ordered = sorted(counts, key=lambda digest: (counts[digest], latest[digest], digest), reverse=True)
-        for digest in ordered[1:]:
-            dropped.update(id(record) for record in good if record.fingerprint.digest == digest)
-            sentences.append(
-                f"{plural(counts[digest], 'case')} of {' / '.join(key)} with fingerprint {digest}: code, versions or "
-                f"node changed, so they do not belong on one curve with the {counts[ordered[0]]} of {ordered[0]}"
-            )
-    return [record for record in records if id(record) not in dropped], sentences
+    case = ["system", "study", "case"]
+    attempts = study.attempts
+    good = attempts.loc[attempts["why"] == "", case].drop_duplicates().assign(is_repeated=True)
+    frame = attempts[attempts["why"] != ""].merge(good, on=case, how="left")
+    found = [_details(study.records[number]) for number in frame["number"]]
+    details = pd.DataFrame(found, columns=["kind", "rank", "node"], dtype=object)
+    frame = frame.join(details).assign(is_repeated=frame["is_repeated"].notna(), file="")
+    others = [{"kind": FILE, "file": bad.path.name, "why": bad.reason} for bad in study.bad_files]
+    others += [{"kind": FINGERPRINT, "file": "", "why": text} for text in study.left_out]
+    frame = frame[["cell", *_OWN]].sort_values(["case", "attempt"], kind="stable").astype(object)
+    if others:
+        more = pd.DataFrame(others, columns=["cell", *_OWN], dtype=object).assign(is_repeated=False)
+        frame = pd.concat([frame, more], ignore_index=True)
+    return frame.reset_index(drop=True).astype({"is_repeated": bool})
 
 
-def bad_file_groups(bad_files: Iterable[BadFile]) -> list[tuple[str, tuple[str, ...]]]:
-    """Bad files as (reason, file names), the most frequent reason first."""
-    groups: defaultdict[str, list[str]] = defaultdict(list)
-    for bad in bad_files:
-        groups[bad.reason].append(bad.path.name)
-    return sorted(
-        ((reason, tuple(sorted(names))) for reason, names in groups.items()),
-        key=lambda group: (-len(group[1]), group[0]),
-    )
+_OWN = ("kind", "case", "block_number", "attempt", "rank", "node", "why", "is_repeated", "file")
 
 
-def left_out(study: Measured) -> list[str]:
-    """One sentence per reason why something in the study's folder is not in the report."""
-    return [
-        *study.left_out,
-        *(f"{_files(names)}: {reason}" for reason, names in bad_file_groups(study.bad_files)),
-    ]
+def _details(record: Record) -> tuple[str, Any, str]:
+    """The kind of failure, its rank and that rank's node."""
+    if record.failure is None:
+        return "unusable", None, ""
+    rank = record.failure.rank
+    node = next((place.node for place in record.ranks if place.rank == rank), "")
+    return record.failure.kind, rank, node
 
 
-def _files(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return names[0]
-    shown = ", ".join(names[:NAMED_FILES]) + (" ..." if len(names) > NAMED_FILES else "")
-    return f"{len(names)} files ({shown})"
-
-
-def study_warnings(study: Measured) -> tuple[tuple[str, str], ...]:
-    """Warnings that affect how to read the numbers, as (sentence, section with details)."""
-    rows = scaling.FINDING.of(study)
-    warnings = []
-    if study.running:
-        warnings.append(("The study is still running: this is what it has measured so far.", "failures"))
-    systems = study.provenance.systems
-    if len(systems) > 1:
-        warnings.append(
-            (f"Records of {len(systems)} systems: {listed(list(systems))}. Each curve is of one.", "rows")
+def first_failure(frame: pd.DataFrame) -> str:
+    """What failed first, how much did, and what is left out."""
+    attempts = frame[~frame["kind"].isin([FILE, FINGERPRINT])]
+    lasting = attempts[~attempts["is_repeated"]]
+    repeated = len(attempts) - len(lasting)
+    texts = []
+    if len(lasting):
+        first = lasting.iloc[np.argmin(lasting["block_number"])]
+        node = f", node {first['node']}" if first["node"] else ""
+        where = (
+            f"{first['name']} on {plural(first['num_ranks'], 'rank')}, block {first['block_number']}{node}"
         )
-    kinds = {row.evidence for row in rows if row.evidence} | {
-        point.evidence for point in predicted_points.FINDING.of(study)
-    }
-    if len(kinds) > 1:
-        warnings.append((f"Evidence is {listed(sorted(kinds))}: never joined by a line.", "rows"))
-    disturbed = [(found.text, "failures") for found in interference.FINDING.of(study) if found.text]
-    warnings = disturbed + warnings
-    drifted = [one for one in drift.FINDING.of(study) if one.steady is False]
-    warnings += [(f"{one.text[0].upper()}{one.text[1:]}.", "failures") for one in drifted]
-    if failed := failed_cases(study):
-        warnings.append((f"{plural(len(failed), 'case')} failed.", "failures"))
-    if left := left_out(study):
-        warnings.append((f"Left out: {'; '.join(left[:2])}{' ...' if len(left) > 2 else ''}.", "failures"))
-    old = sum(launch.record.gates_version is None for launches in study.cells for launch in launches.good)
-    if old:
-        warnings.append((f"Audits not asked for by name in {plural(old, 'older record')}.", "failures"))
-    return tuple(warnings)
-
-
-def failed_cases(study: Measured) -> list[Record]:
-    """The latest attempt of each case that has failed and gave no number since."""
-    measured = _measured_cases(study)
-    return list(
-        {record.case.id: record for record in study.failures if record.case.id not in measured}.values()
-    )
-
-
-def _repeated(study: Measured) -> list[Record]:
-    """Failed attempts at cases that gave a number since, without those that somebody interrupted."""
-    measured = _measured_cases(study)
-    return [
-        record
-        for record in study.failures
-        if record.case.id in measured and not (record.failure and record.failure.kind == "interrupted")
+        cases = plural(lasting["case"].nunique(), "case")
+        texts.append(f"{cases} gave no number. First: {where}: {first['why']}.")
+    if repeated:
+        texts.append(f"{plural(repeated, 'attempt')} failed and succeeded when repeated.")
+    left = [
+        plural(number, noun)
+        for kind, noun in ((FILE, "unreadable file"), (FINGERPRINT, "fingerprint"))
+        if (number := int((frame["kind"] == kind).sum()))
     ]
+    texts += [f"Left out: {' and '.join(left)}."] if left else []
+    return " ".join(texts)
 
 
-def _measured_cases(study: Measured) -> set[str]:
-    return {case.record.case.id for launches in study.cells for case in launches.good}
-
-
-def _failed_rank(record: Record) -> int | None:
-    return record.failure.rank if record.failure else None
-
-
-def _node(record: Record) -> str:
-    return next((facts.node for facts in record.ranks if facts.rank == _failed_rank(record)), "")
-
-
-def _failed_case(record: Record) -> str:
-    cell = record.case.cell
-    return ", ".join(filter(None, (backend_name(cell), CONTROL_NAMES[cell.control])))
-
-
-FAILURES = TableOf[Record](
+FINDING = Finding(
     name="failures",
-    caption="Launches that gave no number",
-    columns=(
-        Column("workload", lambda record: workload_title(record.case.cell.workload), numeric=False),
-        Column("framework", lambda record: record.case.cell.framework, numeric=False),
-        Column("backend", _failed_case, numeric=False),
-        Column("ranks", lambda record: record.case.cell.num_ranks),
-        Column("block", lambda record: record.case.block),
-        Column("attempt", lambda record: record.attempt),
-        Column("node", lambda record: _node(record) or "-", numeric=False),
-        Column("why", lambda record: why_unusable(record) or "", numeric=False),
-    ),
-    data=lambda record: {
-        "case": record.case.id,
-        **attributes(record.case.cell, "workload framework control num_ranks"),
-        "backend": backend_name(record.case.cell),
-        "block": record.case.block,
-        "attempt": record.attempt,
-        "rank": _failed_rank(record),
-        "node": _node(record),
-        "kind": record.failure.kind if record.failure else None,
-        "why": why_unusable(record) or "",
+    title="Missing and failed launches",
+    compute=failures,
+    columns={
+        **PLACE,
+        "kind": Column(
+            "kind of failure; unusable windows; what is left out: file or fingerprint", label="kind"
+        ),
+        "case": Column("name of the launch"),
+        "block_number": Column("its block", label="block", write=COUNT),
+        "attempt": Column("number of the attempt", label="attempt", write=COUNT),
+        "rank": Column("the first rank that failed, if known", label="rank", write=COUNT),
+        "node": Column("that rank's node", label="node"),
+        "is_repeated": Column("whether another attempt gave a number", label="repeated"),
+        "file": Column("name of an unreadable file", label="file"),
+        "why": Column("why there is no number", label="why"),
     },
-    tags=lambda record: tags_of(record.case.cell),
-)
-UNREADABLE = TableOf[BadFile](
-    name="files",
-    caption="Unreadable record files",
-    columns=(
-        Column("file", lambda bad: bad.path.name, numeric=False),
-        Column("why", lambda bad: bad.reason, numeric=False),
-    ),
-    data=lambda bad: {"file": bad.path.name, "why": bad.reason},
-)
-
-
-def _sentences(study: Measured) -> Iterator[Sentence]:
-    rows = scaling.FINDING.of(study)
-    silent = sum(row.num_planned - row.num_launches for row in rows)
-    if study.running and silent:
-        yield Sentence(
-            text=f"The study is still running: {silent} planned cases have given no number yet.", strong=True
-        )
-    if repeated := _repeated(study):
-        yield Sentence(text=f"{plural(len(repeated), 'attempt')} failed and succeeded when repeated.")
-    yield from (Sentence(text=f"Left out: {sentence}.") for sentence in left_out(study))
-
-
-def gaps(study: Measured) -> Iterator[str]:
-    """The number of cases without a throughput, controls included, and why the first one failed."""
-    rows = scaling.FINDING.of(study)
-    planned = sum(row.num_planned for row in rows)
-    if missing := planned - sum(row.num_launches for row in rows):
-        yield f"{missing} of {plural(planned, 'case')} gave no throughput, controls included."
-    yield from (one.text for one in drift.FINDING.of(study) if not one.steady)
-    for record in failed_cases(study)[:1]:
-        cell = record.case.cell
-        what = backend_name(cell) if cell.control == "train" else f"{backend_name(cell)} ({cell.control})"
-        several = len(study.families) > 1
-        training = f"{cell.workload} {cell.framework}, " if several else ""
-        yield (
-            f"First failure: {training}{what} on {plural(cell.num_ranks, 'rank')}, block {record.case.block}: "
-            f"{why_unusable(record)}."
-        )
-
-
-FINDINGS = (
-    Finding(
-        name="failures",
-        title="Missing and failed launches",
-        compute=lambda study: study.failures,
-        table=FAILURES,
-    ),
-    Finding(
-        name="left_out",
-        title="Left out",
-        compute=lambda study: tuple(_sentences(study)),
-        sentences=lambda sentences: sentences,
-        under="failures",
-    ),
-    Finding(
-        name="unreadable",
-        title="Unreadable record files",
-        compute=lambda study: tuple(study.bad_files),
-        table=UNREADABLE,
-        under="failures",
-    ),
+    sentence=first_failure,
 )

@@ -1,167 +1,103 @@
-"""Every launch: its rate over the time of the study, and step times of each cell."""
+"""Step times of every case: the distribution over the windows of its launches, and how much launches differ."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from itertools import cycle
 
 import numpy as np
+import pandas as pd
 
-from dlscale.analysis.declare import Column, TableOf, Tags, tags_of
-from dlscale.analysis.finding import PLACE_COLUMNS, Finding
-from dlscale.analysis.launches import CellLaunches, MeasuredCase, good_launches
-from dlscale.analysis.measured import Measured
-from dlscale.analysis.plots import Axis, Guide, Plot, Point, Series
-from dlscale.analysis.records import attributes, start_time
-from dlscale.analysis.text import CONTROL_NAMES, backend_name, number, plural, workload_title
-from dlscale.benchmarks.records.cell import Cell
+from dlscale.analysis import theme
+from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding, on_most_ranks
+from dlscale.analysis.load import Study
+from dlscale.analysis.text import digits, plural
 
-
-def by_start(measured: Iterable[CellLaunches]) -> list[CellLaunches]:
-    """The good launches of all cells, separately by kind of evidence, in the order of their first starts."""
-    return sorted(
-        good_launches(measured),
-        key=lambda launches: min((record.started_at, record.case.id) for record in launches.records),
-    )
+QUANTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+MOST_POINTS = 1000  # of a curve; more windows are thinned evenly
+WIDE = 4  # ratio of the slowest to the fastest window; above, the axis is logarithmic
 
 
-def launch_plot(measured: Iterable[CellLaunches]) -> Plot | None:
-    """Each launch's rate relative to its cell's median, over time; None for fewer than 2 launches.
+def launches(study: Study) -> pd.DataFrame:
+    """One row per cell with a number; milliseconds per step.
 
-    Changes common to all cells come from the machine, and cancel in paired ratios.
+    `ordered` are up to MOST_POINTS of its windows, ascending; `relative_rates` are its launches' throughputs over their
+    median, minus 1. Changes common to all cells come from the machine, and cancel in paired ratios.
     """
-    points: dict[tuple[str, str, Tags], list[Point]] = {}
-    for launches in by_start(measured):
-        cell = launches.cell
-        key = backend_name(cell), launches.evidence, tags_of(cell)
-        middle = float(np.median([case.samples_per_second for case in launches.cases]))
-        for case in launches.cases:
-            points.setdefault(key, []).append(_point(case, case.samples_per_second / middle))
-    if sum(map(len, points.values())) < 2:
-        return None
-    series = tuple(
-        Series(name=name, look=name, evidence=evidence, points=tuple(curve_points), tags=tags)
-        for (name, evidence, tags), curve_points in sorted(
-            points.items(), key=lambda item: _place_of(*item[0])
-        )
-    )
-    low, high = np.percentile([point.y for curve in series for point in curve.points], [5, 95])
-    return Plot(
-        name="every-launch",
-        title="Samples per second over the median of the cell",
-        says=(
-            f"{sum(len(curve.points) for curve in series)} cases, each relative to the median of its cell: nine of "
-            f"ten lie between {100 * (low - 1):+.1f} % and {100 * (high - 1):+.1f} %."
-        ),
-        x=Axis(title="begin of the launch (UTC)", kind="time"),
-        y=Axis(title="of the median [%]", kind="percent"),
-        series=series,
-        guides=(Guide(label="median", y=1.0),),
-        table="steps",
-    )
+    cells = study.trained[study.trained["num_launches"] > 0]
+    windows = study.windows[study.windows["cell"].isin(cells.index)]
+    by_cell = windows.groupby("cell")["step_seconds"]
+    quantiles = 1e3 * by_cell.quantile([*QUANTILES.values()]).unstack()
+    rates = study.good.groupby("cell")["samples_per_second"]
+    frame = pd.DataFrame({"num_windows": by_cell.size(), "num_launches": cells["num_launches"]}, cells.index)
+    for name, share in QUANTILES.items():
+        frame[f"{name}_milliseconds"] = quantiles.get(share, pd.Series(dtype=float))
+    frame["ordered"] = by_cell.agg(_thinned) if len(windows) else None
+    frame["relative_rates"] = rates.agg(lambda own: (own / own.median() - 1).tolist()) if len(cells) else None
+    return frame.rename_axis("cell").reset_index()
 
 
-def _place_of(name: str, evidence: str, tags: Tags) -> tuple[object, ...]:
-    return name != "none", name, evidence, tags.workload, tags.framework
+def _thinned(seconds: pd.Series) -> list[float]:
+    """Up to MOST_POINTS milliseconds, each with as many between it and the next, and the slowest."""
+    chosen = np.linspace(0, len(seconds) - 1, min(len(seconds), MOST_POINTS)).round().astype(int)
+    ordered: list[float] = (1e3 * np.sort(seconds)[chosen]).tolist()
+    return ordered
 
 
-def _point(case: MeasuredCase, ratio: float) -> Point:
-    cell = case.cell
-    what = [workload_title(cell.workload), cell.framework, CONTROL_NAMES[cell.control]]
-    return Point(
-        x=1000 * start_time(case.record.started_at).timestamp(),
-        y=ratio,
-        lines=(
-            f"{backend_name(cell)}, {plural(cell.num_ranks, 'rank')}, block {case.block[1]}",
-            ", ".join(filter(None, what)),
-            f"{number(case.samples_per_second)} samples/s, {100 * (ratio - 1):+.1f} % (1 launch)",
-        ),
-    )
+def sentence(frame: pd.DataFrame) -> str:
+    """How much launches of one case differ; nothing of a single launch each."""
+    rates = np.array([rate for own in frame["relative_rates"] for rate in own])
+    if not len(rates) or frame["num_launches"].max() < 2:
+        return ""
+    write = digits(1, sign="+")
+    low, high = (write(100 * value) for value in np.percentile(rates, [5, 95]))
+    return f"Nine of ten of {plural(len(rates), 'launch')} are within {low} % and {high} % of the median of their case."
 
 
-PERCENTILES = (5, 50, 95, 99)
+def draw(rows: pd.DataFrame, axes: theme.Axes) -> None:
+    """The share of windows whose steps took at most a time, a curve per backend."""
+    for _, own, look in theme.curves(rows):
+        for row, line in zip(own.to_dict("records"), cycle(("-", "--", ":"))):
+            ordered = row["ordered"]
+            shares = 100 * np.arange(len(ordered) + 1) / len(ordered)
+            style = {"color": look["color"], "linestyle": line, "label": row["name"]}
+            axes.step([ordered[0], *ordered], shares, where="post", **style)
+    ends = [own[place] for own in rows["ordered"] for place in (0, -1)]
+    if max(ends) > WIDE * min(ends):
+        theme.log_axis(axes.xaxis)
+    axes.set_ylim(0, 103)
+    axes.set_xlabel(f"time per step on {plural(rows['num_ranks'].iloc[0], 'rank')} [ms]")
+    axes.set_ylabel("windows that took no longer [%]")
+    axes.legend()
 
 
-def _milliseconds(launches: CellLaunches) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return 1000 * np.concatenate([case.seconds for case in launches.cases])
-
-
-def _percentile(percent: int) -> Callable[[CellLaunches], float]:
-    return lambda launches: float(np.percentile(_milliseconds(launches), percent))
-
-
-def _setting(system: str, cell: Cell, evidence: str | None) -> dict[str, Any]:
-    return {
-        "system": system,
-        **attributes(cell, "workload preset framework"),
-        "backend": backend_name(cell),
-        "scaling_mode": cell.scaling_mode,
-        "control": cell.control,
-        "evidence": evidence,
-        "num_ranks": cell.num_ranks,
-    }
-
-
-def _step_data(launches: CellLaunches) -> dict[str, Any]:
-    milliseconds = _milliseconds(launches)
-    quantiles = np.percentile(milliseconds, PERCENTILES)
-    return {
-        **_setting(launches.family.system, launches.cell, launches.evidence),
+FINDING = Finding(
+    name="launches",
+    title="Step times and launches",
+    compute=launches,
+    columns={
+        **PLACE,
         **{
-            f"p{percent}_milliseconds": float(value)
-            for percent, value in zip(PERCENTILES, quantiles, strict=True)
+            f"{name}_milliseconds": Column(
+                f"{about} of the windows' times per step, of the slowest rank", label=label, unit="ms"
+            )
+            for name, about, label in (
+                ("p5", "5th percentile", "5 %"),
+                ("p50", "median", "median"),
+                ("p95", "95th percentile", "95 %"),
+                ("p99", "99th percentile", "99 %"),
+                ("max", "longest", "longest"),
+            )
         },
-        "max_milliseconds": float(milliseconds.max()),
-        "num_windows": len(milliseconds),
-        "num_launches": len(launches.cases),
-    }
-
-
-STEP_TIMES = TableOf[CellLaunches](
-    name="steps",
-    caption="Step times",
-    columns=(
-        *PLACE_COLUMNS,
-        *(
-            Column("median" if percent == 50 else f"{percent} %", _percentile(percent), unit="ms")
-            for percent in PERCENTILES
+        "num_windows": Column("windows after the warm-up, of all launches", label="windows", write=COUNT),
+        "num_launches": Column("launches that gave a number", label="n", write=COUNT),
+    },
+    sentence=sentence,
+    drawings=(
+        Drawing(
+            name="ecdf",
+            draw=draw,
+            rows=lambda frame: on_most_ranks(frame[frame["control"] == "train"]),
+            about="Distribution of the time per step over all windows, of the slowest rank.",
         ),
-        Column("slowest", lambda launches: float(_milliseconds(launches).max()), unit="ms"),
-        Column("windows", lambda launches: len(_milliseconds(launches))),
-        Column("launches", lambda launches: len(launches.cases)),
-    ),
-    data=_step_data,
-    legend="Each window's time over its steps, the slowest rank's. Slowest: the slowest window of all launches.",
-    tags=lambda launches: tags_of(launches.cell),
-)
-
-
-def _order(launches: CellLaunches) -> tuple[object, ...]:
-    cell = launches.cell
-    return (
-        *(launches.family, cell.backend != "none", backend_name(cell)),
-        *(cell.control, cell.num_ranks, launches.evidence),
-    )
-
-
-def _launch_plots(study: Measured) -> Iterator[Plot]:
-    plot = launch_plot(study.launches)
-    if plot:
-        yield plot
-
-
-FINDINGS = (
-    Finding(
-        name="launches",
-        title="Every launch",
-        compute=lambda study: tuple(_launch_plots(study)),
-        plots=lambda plots: plots,
-    ),
-    Finding(
-        name="step_times",
-        title="Step times",
-        compute=lambda study: sorted(good_launches(study.launches), key=_order),
-        table=STEP_TIMES,
-        under="launches",
     ),
 )

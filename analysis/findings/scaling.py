@@ -1,309 +1,291 @@
-"""Throughput and scaling efficiency of every cell, with intervals, number of launches, flaws and findings.
+"""Throughput and scaling efficiency of every cell: the table that all other findings begin with.
 
-E(p) = (T(p) / p) / (T(b) / b) with T in samples per second, the same for weak and strong scaling; 1 is ideal. Where
-samples grow with their ranks, T is in samples of the base case's size. It is
-given against two base cases on b ranks, 1 unless another base is chosen, with control `train` and the same cores per
-rank: backend `none`, no communication layer, and the same backend. docs/metrics.md explains the metrics. The
-cost of input is measured by the controls that ran in the same launches as the training.
+E(p) = (T(p) / p) / (T(b) / b) with T in samples per second and base cases on b ranks, 1 unless another base is chosen;
+the same for weak and strong scaling; 1 is ideal. It is given against backend `none`, without communication, and against
+the same backend. The cost of input is measured by the controls `loader` and `synthetic` of the same launches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Mapping
 from typing import Any
 
-from dlscale.analysis.curves import options_order
-from dlscale.analysis.declare import Column, Sentence, TableOf, Tags, Value, tags_of
-from dlscale.analysis.families import Family
-from dlscale.analysis.finding import PLACE_COLUMNS, Finding, tokens_column
-from dlscale.analysis.measured import Measured
-from dlscale.analysis.metrics import VERSUS_BACKEND, VERSUS_NONE, CellMetrics, metrics_of
-from dlscale.analysis.records import setting_columns, tokens_per_second
-from dlscale.analysis.statistics import LEVEL, Interval
-from dlscale.analysis.text import (
-    RATIO_LIMITS,
-    backend_name,
-    efficiency_text,
-    interval_columns,
-    percent,
-    plural,
-    rate,
-    workload_title,
+import numpy as np
+import pandas as pd
+
+from dlscale.analysis import theme
+from dlscale.analysis.cells import OWN
+from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding
+from dlscale.analysis.load import Study
+from dlscale.analysis.statistics import (
+    LEVEL,
+    MIN_BLOCKS,
+    NONE,
+    Interval,
+    block_median,
+    disagree,
+    median_interval,
+    ratio,
 )
-from dlscale.benchmarks.records.cell import Cell
-from dlscale.benchmarks.records.record import GpuMemory
-from dlscale.collectives.algorithms.registry import SYNC
-from dlscale.collectives.sharding import NONE
+from dlscale.analysis.text import days, digits, listed, plural
 
-
-def scaling_row(row: ScalingRow) -> dict[str, Any]:
-    """A cell's fields, then its numbers, None if unknown. Efficiencies are ratios: 1 is ideal.
-
-    `speed_up` is `efficiency_none` times the number of ranks over `base_ranks`, those of the base cases;
-    `efficiency_none_median` is the efficiency of the median block.
-    `input_stall` and `input_loss` are shares of a training step.
-    """
-    cell = row.cell
-    return {
-        **setting_columns(row.family, cell),
-        "control": cell.control,
-        "evidence": row.evidence,
-        "fingerprint": row.fingerprint,
-        **interval_columns("samples_per_second", row.throughput),
-        **interval_columns("tokens_per_second", tokens_per_second(cell, row.throughput)),
-        **interval_columns("speed_up", row.speed_up),
-        **interval_columns("efficiency_none", row.efficiency_none),
-        **interval_columns("efficiency_backend", row.efficiency_backend),
-        "efficiency_none_median": row.efficiency_none_median,
-        **interval_columns("input_stall", row.input_stall),
-        **interval_columns("input_loss", row.input_loss),
-        "peak_rss_bytes": row.peak_rss_bytes,
-        "window_rss_bytes": row.window_rss_bytes,
-        "gpu_allocated_bytes": row.gpu_memory and row.gpu_memory.allocated_bytes,
-        "gpu_reserved_bytes": row.gpu_memory and row.gpu_memory.reserved_bytes,
-        "gpu_total_bytes": row.gpu_memory and row.gpu_memory.total_bytes,
-        "num_launches": row.num_launches,
-        "num_planned": row.num_planned,
-        "base_ranks": row.base_ranks,
-        "notes": list(row.notes),
-    }
-
-
-CONTROLS = ("train", "synthetic", "loader", "alone", "whole_machine")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingRow:
-    """The numbers of one cell. An efficiency is None for a control, or for the reason given in `notes`."""
-
-    cell: Cell
-    family: Family
-    num_planned: int  # launches, the failed and missing ones included
-    notes: tuple[str, ...]
-    evidence: str | None = None  # None if no launch left a record
-    fingerprint: str | None = None
-    throughput: Interval | None = None  # samples per second over all ranks; None if no launch gave a number
-    efficiency_none: Interval | None = None  # against backend `none`
-    efficiency_none_median: float | None = None  # of the median block; intervals are of geometric means
-    efficiency_backend: Interval | None = None  # against the same backend
-    base_ranks: int  # of both base cases
-    input_stall: Interval | None = None  # share of a training step, from the loader-only control
-    input_loss: Interval | None = None  # share of a training step, from the synthetic control
-    peak_rss_bytes: int | None = None  # the largest rank's, over launches
-    window_rss_bytes: int | None = None  # likewise, while windows ran
-    gpu_memory: GpuMemory | None = None  # likewise
-    num_launches: int = 0  # that gave a number
-    on_launches: tuple[str, ...] = ()  # those of the notes that are on unsteady, short or uneven launches
-    history: tuple[str, ...] = ()  # those on what was made good since
-
-    @property
-    def speed_up(self) -> Interval | None:
-        """T(p) / T(b) against `none`, efficiency times p / b; for weak scaling the scaled speed-up."""
-        return self.efficiency_none and self.efficiency_none.times(self.cell.num_ranks / self.base_ranks)
-
-
-class OfRow:
-    """A number beside a row of this table, with what tables and plots ask of each number."""
-
-    __slots__ = ()
-    row: ScalingRow
-
-    @property
-    def cell(self) -> Cell:
-        return self.row.cell
-
-    @property
-    def family(self) -> Family:
-        return self.row.family
-
-    @property
-    def evidence(self) -> str | None:
-        return self.row.evidence
-
-
-def base_text(rows: Iterable[ScalingRow]) -> str:
-    """`1 rank`: what the base cases of a family's rows ran on."""
-    return plural(next((row.base_ranks for row in rows if row.cell.control == "train"), 1), "rank")
-
-
-def _efficiency(interval: Interval | None) -> Value:
-    return Value(text=percent(interval, unit=""), order=None if interval is None else interval.center)
-
-
-def _cost(row: ScalingRow) -> float | None:
-    """Node-hours per million samples."""
-    return None if row.throughput is None else row.cell.num_nodes * 1e6 / row.throughput.center / 3600
-
-
-SCALING = TableOf[ScalingRow](
-    name="numbers",
-    caption="All cells",
-    columns=(
-        *PLACE_COLUMNS,
-        Column("nodes", lambda row: row.cell.num_nodes, detail=True),
-        Column("throughput", lambda row: row.throughput, unit="samples/s"),
-        tokens_column(lambda row: row.cell, lambda row: row.throughput),
-        Column("speed-up", lambda row: row.speed_up, detail=True),
-        Column(VERSUS_NONE, lambda row: _efficiency(row.efficiency_none), unit="%"),
-        Column(VERSUS_BACKEND, lambda row: _efficiency(row.efficiency_backend), unit="%"),
-        Column("cost", _cost, unit="node-hours per million samples", detail=True),
-        Column("n", lambda row: Value(text=f"{row.num_launches}/{row.num_planned}", order=row.num_launches)),
-        Column("notes", lambda row: Value(text="; ".join(row.notes), notes=row.notes), numeric=False),
-    ),
-    data=lambda row: {**scaling_row(row), "node_hours_per_million_samples": _cost(row)},
-    legend=(
-        "n: successful / planned launches. Throughput: over all ranks, in the slowest rank's time; the "
-        f"median launch while the study ran and, from 6 on, its {100 * LEVEL:.0f} % order-statistic interval. "
-        f"Efficiency: (T(p)/p) / (T(b)/b), with {RATIO_LIMITS} over blocks, "
-        f"{VERSUS_NONE} without communication and {VERSUS_BACKEND} on as many; b is 1, unless another --base is named; "
-        f"speed-up: T(p)/T(b) {VERSUS_NONE}."
-    ),
-    tags=lambda row: tags_of(row.cell),
-    group=lambda row: (row.cell.control == "whole_machine", backend_name(row.cell)),
+BASE_CASE = "base case"  # the method of an efficiency that is 1 by definition
+MAX_START_SKEW = 0.01  # of a window
+MIN_WINDOWS = 10  # per launch
+MEMORY = (
+    "peak_rss_bytes",
+    "window_rss_bytes",
+    "gpu_allocated_bytes",
+    "gpu_reserved_bytes",
+    "gpu_total_bytes",
 )
 
 
-def scaling_rows(measured: Measured) -> tuple[ScalingRow, ...]:
-    """The rows of all cells, planned ones without a record too, by family, backend, control and ranks."""
-    planned = dict(measured.planned_cells)
-    rows = [_row(one, measured) for one in measured.once(metrics_of)]
-    for cell_id in {row.cell.id for row in rows} & planned.keys():
-        del planned[cell_id]
-    for cell in planned.values():
-        not_run = ScalingRow(
-            cell=cell.cell,
-            family=cell.family,
-            base_ranks=measured.base_ranks.get(cell.family, 1),
-            num_planned=cell.num_launches,
-            notes=("not run",),
-        )
-        rows.append(not_run)
-    return tuple(sorted(rows, key=_row_order))
-
-
-def _row(one: CellMetrics, measured: Measured) -> ScalingRow:
-    cell, family, relations = one.launches.cell, one.launches.family, [one.against_none]
-    if cell.backend != "none":
-        relations.append(one.against_backend)
-    notes = list(one.flaws)
-    if one.throughput and one.throughput.low is None:
-        notes.append(f"fewer than 6 launches: no {100 * LEVEL:.0f} % interval of samples/s")
-    on_launches = [one.launches.unsteady, one.launches.short]
-    for relation in relations:
-        notes += relation.notes
-        on_launches.append(relation.uneven)
-    of_plan = measured.planned_cells.get(one.launches.id)
-    num_launches = len(one.launches.cases)
-    return ScalingRow(
-        cell=cell,
-        family=family,
-        evidence=one.evidence,
-        fingerprint=one.fingerprint,
-        throughput=one.throughput,
-        efficiency_none=one.against_none.ratio,
-        efficiency_none_median=one.against_none.median,
-        efficiency_backend=one.against_backend.ratio,
-        base_ranks=one.base_ranks,
-        input_stall=one.input_stall,
-        input_loss=one.input_loss,
-        peak_rss_bytes=one.launches.peak_rss_bytes,
-        window_rss_bytes=one.launches.window_rss_bytes,
-        gpu_memory=one.launches.gpu_memory,
-        num_launches=num_launches,
-        num_planned=max(num_launches + one.num_failed, of_plan.num_launches if of_plan else 0),
-        notes=tuple(notes),
-        on_launches=tuple(filter(None, on_launches)),
-        history=(one.launches.repeated,),
-    )
-
-
-def rows_of(rows: Iterable[ScalingRow], family: Family) -> tuple[ScalingRow, ...]:
-    """The rows of a family, followed by the whole-machine references that it covers."""
-    own = [
-        row
-        for row in rows
-        if row.family == family or (row.cell.control == "whole_machine" and family.covers(row.family))
+def scaling(study: Study) -> pd.DataFrame:
+    """One row per cell, planned ones without a record too."""
+    cells, rates, steps = study.trained, study.wide("rank_rate"), study.wide("step_seconds")
+    by_cell = cells.to_dict("index")
+    flaws, found = _flaws(study, cells), []
+    for key, cell in by_cell.items():
+        row = median_interval(steps[key]).rate(cell["global_batch"]).columns("samples_per_second")
+        notes = [*flaws[key]]
+        if row["samples_per_second"] > 0 and np.isnan(row["samples_per_second_low"]):
+            notes.append(f"fewer than 6 launches: no {100 * LEVEL:.0f} % interval of samples/s")
+        for name, base in (("efficiency_none", "base_none"), ("efficiency_backend", "base_own")):
+            own = name == "efficiency_backend" and cell["is_exchanging"]
+            efficiency, median, why = _relation(
+                rates, by_cell, key, cell[base if own else "base_none"], own=own
+            )
+            row |= efficiency.columns(name) | {f"{name}_median": median}
+            notes += [note for note in why if note not in notes]
+        for name, control in (("input_stall", "loader"), ("input_loss", "synthetic")):
+            is_known = cell["control"] == "train" and cell[control] in steps
+            share = ratio(steps[cell[control]], steps[key]) if is_known else NONE
+            row |= (share if control == "loader" else share.complement()).columns(name)
+        found.append(row | {"notes": "; ".join(notes)})
+    frame = pd.DataFrame(found, cells.index, columns=list(found[0]) if found else _NUMBERS)
+    counts = cells[
+        ["num_launches", "num_planned", "base_ranks", "num_ranks", "num_nodes", "tokens_per_sample"]
     ]
-    return tuple(sorted(own, key=lambda row: row.cell.control == "whole_machine"))
+    frame = counts.join(frame)
+    for end in ("", "_low", "_high", "_n"):
+        factor = 1 if end == "_n" else frame["num_ranks"] / frame["base_ranks"]
+        frame[f"speed_up{end}"] = frame[f"efficiency_none{end}"] * factor
+        tokens = frame["tokens_per_sample"].where(frame["tokens_per_sample"] > 0)
+        factor = tokens / tokens if end == "_n" else tokens
+        frame[f"tokens_per_second{end}"] = frame[f"samples_per_second{end}"] * factor
+    frame["node_hours_per_million_samples"] = frame["num_nodes"] * 1e6 / frame["samples_per_second"] / 3600
+    frame["launches"] = frame["num_launches"].astype(str) + "/" + frame["num_planned"].astype(str)
+    frame = frame.join(study.ranks.groupby("cell")[list(MEMORY)].max())
+    return frame.drop(columns=["base_ranks", "num_ranks", "num_nodes", "tokens_per_sample"]).reset_index()
 
 
-def _sentences(rows: Sequence[ScalingRow]) -> Iterator[Sentence]:
-    """Each backend's efficiency on the most ranks."""
-    families = list(dict.fromkeys(row.family for row in rows))
-    for family in families:
-        own = rows_of(rows, family)
-        name = f"{workload_title(family.workload)} ({family.framework}), " if len(families) > 1 else ""
-        groups = groupby(own, key=lambda row: (row.cell.control, backend_name(row.cell), row.evidence))
-        for _, group in groups:
-            if text := efficiency_summary(list(group)):
-                tags = Tags(workload=family.workload, framework=family.framework)
-                yield Sentence(text=f"{name}{text}", tags=tags)
+_NUMBERS = [
+    name + end
+    for name in ("samples_per_second", "efficiency_none", "efficiency_backend", "input_stall", "input_loss")
+    for end in ("", "_low", "_high", "_n", "_method")
+] + ["efficiency_none_median", "efficiency_backend_median", "notes"]
 
 
-def efficiency_summary(rows: Sequence[ScalingRow]) -> str:
-    """A sentence on a backend's efficiency at its largest number of ranks; empty without a training on several."""
-    scaled = [row for row in rows if row.cell.control == "train" and row.cell.num_ranks > 1]
-    if not scaled:
-        return ""
-    row = max(scaled, key=lambda row: (row.throughput is not None, row.cell.num_ranks))
-    name, ranks = backend_name(row.cell), f"{row.cell.num_ranks} ranks"
-    if row.evidence not in (None, "measured"):
-        name += f" ({row.evidence})"
-    if row.throughput is None:
-        return f"{name}: no number on more than 1 rank ({row.num_launches} of {row.num_planned} launches)."
-    against_none, against_backend = row.efficiency_none, row.efficiency_backend
-    if against_none is None and against_backend is None:
-        return f"{name}: {rate(row.throughput)} samples/s on {ranks}; no base case, so no efficiency."
-    base = base_text([row])
-    if against_none is None:
-        lacking = "no single-rank baseline" if row.base_ranks == 1 else f"none was not measured on {base}"
-        return (
-            f"{name}: scaling efficiency {efficiency_text(against_backend)} at {ranks} versus its own {base}; "
-            f"{lacking}."
-        )
-    if row.cell.backend == "none":
-        return (
-            f"{name}: efficiency {efficiency_text(against_none)} at {ranks} without communication; the rest is lost to "
-            "sharing the machine."
-        )
-    own = f" ({efficiency_text(against_backend)} versus its own {base})" if against_backend else ""
-    return f"{name}: scaling efficiency {efficiency_text(against_none)} at {ranks}{own}."
+def _relation(
+    rates: pd.DataFrame, cells: Mapping[str, Any], key: str, base: str, *, own: bool
+) -> tuple[Interval, float, list[str]]:
+    """An efficiency, that of the median block, and notes on what it lacks.
+
+    Jobs of different sizes share no block with the base case, but one size with each other. A chain through that size
+    is paired at each of its steps; without one, the two ends are unpaired.
+    """
+    cell = cells[key]
+    if cell["control"] != "train" or not rates[key].notna().any():
+        return NONE, np.nan, []
+    ranks = plural(cell["base_ranks"], "rank")
+    relation, named = ("vs same backend", cell["backend"]) if own else (f"vs {ranks}", "none")
+    if base not in cells:
+        return NONE, np.nan, [f"{relation}: {named} on {ranks} was not measured"]
+    if base == key:
+        return Interval(1.0, n=rates[key].count(), method=BASE_CASE), np.nan, []
+    if not rates[base].notna().any():
+        return NONE, np.nan, [f"{relation}: every launch of {named} on {ranks} failed"]
+    notes = []
+    if cells[base]["evidence"] != cell["evidence"]:
+        notes.append(f"{relation}: {named} on {ranks} is {cells[base]['evidence']}, not {cell['evidence']}")
+    path = links(rates, cells, key, base)
+    if path is None or path:
+        places = [
+            f"{cells[link]['backend']} on {plural(cells[link]['num_ranks'], 'rank')}" for link in path or ()
+        ]
+        how = f"; chained through {listed(places)}, which ran in both jobs" if path else ", so unpaired"
+        notes.append(f"{relation}: no block in common with {named} on {ranks}{how}")
+    steps = [rates[one] for one in (key, *(path or ()), base)]
+    found, median = ratio(*steps), block_median(*steps)
+    if disagree(found.center, (found.low, found.high), median):
+        by_means = f"{100 * median:.1f} % in the median block, {100 * found.center:.1f} % by geometric means"
+        notes.append(f"efficiency {relation} is {by_means}")
+    if np.isnan(found.low):
+        notes.append(f"{relation}: fewer than {MIN_BLOCKS} blocks, no interval")
+    return found, median, notes
 
 
-FINDING = Finding(
-    name="rows",
-    title="All numbers",
-    compute=scaling_rows,
-    table=SCALING,
-    sentences=_sentences,
-    data=lambda rows: {"rows": [scaling_row(row) for row in rows]},
-)
-FINDINGS = (FINDING,)
+def links(rates: pd.DataFrame, cells: Mapping[str, Any], key: str, base: str) -> list[str] | None:
+    """The cells that pair two others: none if they share a block, None if nothing links them.
+
+    The shortest chain of trainings, each with 3 blocks or more in common with the next; of the same backend where there
+    is one, else of `none`, and never of a third, so that no number decides which chain it is.
+    """
+    there = rates.notna()
+    if (there[key] & there[base]).any():
+        return []
+    own = [cells[key][name] for name in (*OWN, "split", "num_servers")]
+    for backend in dict.fromkeys([cells[key]["backend"], "none"]):
+        among = [
+            other
+            for other, cell in cells.items()
+            if cell["base_family"] == cells[key]["base_family"]
+            and (cell["control"], cell["backend"], cell["evidence"])
+            == ("train", backend, cells[key]["evidence"])
+            and (backend == "none" or [cell[name] for name in (*OWN, "split", "num_servers")] == own)
+        ]
+        paths: list[list[str]] = [[key]]
+        seen = {key}
+        while paths:
+            path = paths.pop(0)
+            if path[-1] != key and (there[path[-1]] & there[base]).sum() >= MIN_BLOCKS:
+                return path[1:]
+            ready = [
+                one for one in among if one not in seen and (there[one] & there[path[-1]]).sum() >= MIN_BLOCKS
+            ]
+            seen.update(ready)
+            paths += [[*path, one] for one in ready]
+    return None
 
 
-def unchecked(cells: Iterable[Cell]) -> Iterator[Sentence]:
-    """What gates cannot check of a user's own model; nothing about another workload."""
-    for text in dict.fromkeys(cell.unchecked for cell in cells if cell.unchecked):
-        yield Sentence(text=f"Not checked of this file: {text}.", quiet=True)
-
-
-def _row_order(row: ScalingRow) -> tuple[object, ...]:
-    """Backend `none` first, as the others' base case; then by name."""
-    cell = row.cell
-    control = CONTROLS.index(cell.control)
-    return (
-        *(
-            row.family,
-            cell.backend != "none",
-            cell.backend,
-            cell.algorithm != SYNC,
-            cell.algorithm,
-            cell.shard != NONE,
-            cell.shard,
-            cell.split,
-        ),
-        options_order(cell),
-        *(control, cell.num_ranks, cell.num_servers, cell.num_nodes, row.evidence or ""),
+def _flaws(study: Study, cells: pd.DataFrame) -> dict[str, list[str]]:
+    """What makes each cell's launches less trustworthy, in words."""
+    good = study.good.assign(
+        is_repeated=study.good["num_attempts"] > 1,
+        is_resumed=study.good["part"] > 1,
+        has_skipped=study.good["skipped"] > 0,
+    ).groupby("cell")
+    sums = (
+        good[["is_steady", "is_repeated", "is_resumed", "skipped"]].sum().reindex(cells.index, fill_value=0)
     )
+    worst = good.agg(windows=("num_windows", "min"), skew=("skew", "median"), pause=("pause_seconds", "max"))
+    worst = worst.reindex(cells.index)
+    crowded = set(study.launches.loc[study.launches["is_oversubscribed"], "cell"])
+    tried = set(study.launches["cell"])
+    found: dict[str, list[str]] = {}
+    for key, cell in cells.to_dict("index").items():
+        own, num = {**sums.loc[key], **worst.loc[key]}, cell["num_launches"]
+        resumed = f"{plural(own['is_resumed'], 'block')} resumed {days(own['pause'])} later"
+        reference = f"a reference, never a base case: 1 rank on {cell['cores_per_rank']} cores"
+        repeated = f"{plural(own['is_repeated'], 'launch')} repeated after other attempts"
+        notes = {
+            reference: cell["control"] == "whole_machine",
+            f"{plural(cell['num_servers'], 'server')} besides the ranks": cell["num_servers"] > 0,
+            "every launch failed" if key in tried else "not run": num == 0,
+            f"not steady in {num - own['is_steady']:.0f} of {num} launches": num > own["is_steady"],
+            "oversubscribed: more ranks x cores than the machine has": key in crowded,
+            f"ranks start {own['skew']:.0%} of a window apart": own["skew"] > MAX_START_SKEW,
+            f"a launch of only {own['windows']:.0f} windows": own["windows"] < MIN_WINDOWS,
+            repeated: own["is_repeated"] > 0,
+            f"{resumed}: launches before and after the pause are not paired": own["is_resumed"] > 0,
+            f"{plural(own['skipped'], 'unreadable sample')} left out": own["skipped"] > 0,
+        }
+        found[key] = [note for note, holds in notes.items() if holds]
+    return found
+
+
+def of_trainings_with(value: str) -> Any:
+    """A choice of the rows of trainings that have this value."""
+    return lambda frame: frame[(frame["control"] == "train") & frame[value].notna()]
+
+
+def draw_efficiency(rows: pd.DataFrame, axes: theme.Axes) -> None:
+    """Efficiency against `none` over ranks."""
+    theme.points(axes, rows, "efficiency_none", factor=100)
+    theme.rank_axis(axes, rows)
+    axes.axhline(100, color="grey", linestyle=":", linewidth=0.8)
+    axes.set_ylim(0, None)
+    axes.set_ylabel("scaling efficiency [%]")
+    axes.legend()
+
+
+def draw_throughput(rows: pd.DataFrame, axes: theme.Axes) -> None:
+    """Throughput over ranks, with the ideal line through the base case."""
+    theme.points(axes, rows, "samples_per_second")
+    theme.rank_axis(axes, rows)
+    base = rows[~rows["is_exchanging"] & (rows["num_ranks"] == rows["base_ranks"])]
+    if len(base):
+        ranks = np.array(sorted(set(rows["num_ranks"])))
+        ideal = ranks * (base["samples_per_second"] / base["num_ranks"]).iloc[0]
+        axes.plot(ranks, ideal, ":", color="grey", label="ideal")
+    theme.log_axis(axes.yaxis)
+    axes.set_ylabel("throughput [samples/s]")
+    axes.legend()
+
+
+SHARE: dict[str, Any] = {"unit": "%", "factor": 100.0, "write": digits(1)}
+FINDING = Finding(
+    name="scaling",
+    title="Throughput and efficiency",
+    compute=scaling,
+    columns={
+        **PLACE,
+        "num_nodes": Column("nodes of ranks and servers", label="nodes", write=COUNT, is_detail=True),
+        "samples_per_second": Column(
+            "samples over the slowest rank's time, median launch", label="throughput", unit="samples/s"
+        ),
+        "tokens_per_second": Column("throughput in tokens, where samples are sequences", label="tokens/s"),
+        "speed_up": Column("T(p) / T(b) against none on b ranks", label="speed-up", is_detail=True),
+        "efficiency_none": Column(
+            "(T(p)/p) / (T(b)/b) against none on b ranks, 1 unless --base says otherwise",
+            label="vs 1 rank",
+            **SHARE,
+        ),
+        "efficiency_none_median": Column("efficiency against none in the median block"),
+        "efficiency_backend": Column(
+            "efficiency against the same backend on b ranks", label="vs same backend", **SHARE
+        ),
+        "input_stall": Column(
+            "share of a step that fetching alone takes (control loader)",
+            label="input stall",
+            is_detail=True,
+            **SHARE,
+        ),
+        "input_loss": Column(
+            "share of a step saved with resident data (control synthetic)",
+            label="input loss",
+            is_detail=True,
+            **SHARE,
+        ),
+        "node_hours_per_million_samples": Column(
+            "node-hours for a million samples",
+            label="cost",
+            unit="node-hours/million",
+            is_detail=True,
+        ),
+        "launches": Column("launches that gave a number / planned", label="n"),
+        "num_launches": Column("launches that gave a number"),
+        "num_planned": Column("planned launches"),
+        "base_ranks": Column("ranks of the base cases"),
+        **{name: Column("the most bytes of any rank") for name in MEMORY},
+        "notes": Column("what makes the number less trustworthy", label="notes", is_detail=True),
+    },
+    drawings=(
+        Drawing(
+            name="efficiency",
+            draw=draw_efficiency,
+            rows=of_trainings_with("efficiency_none"),
+            about="Scaling efficiency over ranks.",
+        ),
+        Drawing(
+            name="throughput",
+            draw=draw_throughput,
+            rows=of_trainings_with("samples_per_second"),
+            about="Throughput over ranks.",
+        ),
+    ),
+    on_screen=True,
+    brief=lambda frame: frame[(frame["control"] == "train") & (frame["target"] == "")],
+    is_answer=True,
+)

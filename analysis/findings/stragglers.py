@@ -1,295 +1,207 @@
 """Stragglers: hosts and ranks that are slow in `none`, where no rank waits for another, in launch after launch.
 
-The cause of a late host is the host (its cores, memory, power, or the path to its samples). One that only looks
-slow is "not known", with the reason. A permutation test compares each with the others, corrected for all of them.
+If all are alike, the times of a launch are exchangeable: one that is slow in one launch is no more likely to be slow in
+the next. So the times within each launch are permuted, and one is slow if its sum over launches of log(time / median)
+exceeds the largest sum of any in all but 5 % of the permutations (Westfall and Young's maximum). A disturbance of a
+single launch, however large, does not add up. With U alike in B launches, one of them is the slowest every time with
+probability U^(1 - B), so few launches are not enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median as plain_median
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
-from dlscale.analysis.declare import Sentence, family_tags
-from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding
-from dlscale.analysis.launches import CellLaunches, MeasuredCase, good_launches
-from dlscale.analysis.records import attributes
-from dlscale.analysis.statistics import Interval, block_ratio, median
-from dlscale.analysis.text import interval_columns, plural, share_text, workload_title
+from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of, on_most_ranks
+from dlscale.analysis.load import Study
+from dlscale.analysis.statistics import MIN_BLOCKS, ratio
+from dlscale.analysis.text import digits, interval, plural
+from dlscale.analysis.theme import Axes
 from dlscale.benchmarks.records.record import Record
 
 ALPHA = 0.05  # the chance that any host or rank is called slow if none is
-BAND = 0.02  # a smaller slowdown is no reason to replace a node
-NUM_DRAWS = 1999
-_SEED = 2018  # the same records, the same p
-# The part of ALPHA for hosts if their ranks are tested as well: enough to detect one of two hosts in 6 launches.
+# The part of it for hosts if their ranks are tested, too: enough to detect one of two hosts in 6 launches.
 HOST_ALPHA = 0.04
-Verdict = Literal["late", "not known"]
+BAND = 0.02  # a smaller slowdown is no reason to replace a node
+NUM_DRAWS, SEED = 1999, 2018  # the same records, the same p
+MOST_COLUMNS = 40  # of a launch in the drawing; with more windows, neighbours are averaged
+MOST_NAMED = 16  # ranks whose names are next to their rows
+LATE, NOT_KNOWN, NO_ONE = "late", "not known", "none"  # verdicts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect:
-    """A host, or a rank of one."""
-
-    host: str
-    rank: int | None  # None: the host as a whole
-    slower: Interval  # than the median of the others, as a fraction
-    p_value: float  # corrected for all that were compared
-    verdict: Verdict
-    reason: str  # of "not known"; else empty
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stragglers:
-    """The stragglers of one family on one number of ranks."""
-
-    family: Family
-    num_ranks: int
-    num_nodes: int
-    evidence: str
-    num_blocks: int  # launches of `none`
-    hosts: tuple[str, ...]
-    suspects: tuple[Suspect, ...]
+def stragglers(study: Study) -> pd.DataFrame:
+    """One row per suspect, of each number of ranks on which `none` was measured; one of verdict "none" without any."""
+    cells = study.trained
+    alone = cells[(cells["control"] == "train") & ~cells["is_exchanging"] & (cells["num_ranks"] > 1)]
+    types = {"rank": int, "host": str, "seconds": float, "windows": object}
+    ranks = study.rows(_relative_seconds, types).merge(
+        alone[["family", "num_ranks", "split", "evidence"]], left_on="cell", right_index=True
+    )
+    rows: list[dict[str, Any]] = []
+    for _, own in ranks.groupby(["family", "num_ranks", "split", "evidence"]):
+        common = {"cell": own["cell"].iloc[0], "num_launches": own["number"].nunique()}
+        common["num_hosts"] = own["host"].nunique()
+        by_rank = own.sort_values("number", kind="stable").groupby("rank")
+        # For the drawing: [P, columns] over all launches, and the hosts of the first.
+        common["windows"] = np.array([np.concatenate(list(each)) for _, each in by_rank["windows"]])
+        common["hosts"] = list(by_rank["host"].first())
+        found = list(_suspects(own)) or [{"verdict": NO_ONE}]
+        rows += ({"host": "", "reason": "", **common, **one} for one in found)
+    numbers = ("rank", "slower", "slower_low", "slower_high", "p_value", "num_launches")
+    frame = frame_of(rows, "cell", "host", "verdict", "reason", *numbers)
+    return frame.astype(dict.fromkeys(numbers, float))
 
 
-def hosts_of(record: Record) -> tuple[str, ...]:
-    """The node of each rank; empty if the record does not name them all."""
-    nodes = tuple(rank.node for rank in sorted(record.ranks, key=lambda rank: rank.rank))
-    return nodes if len(nodes) == record.case.cell.num_ranks else ()
-
-
-def relative_seconds(record: Record) -> NDArray[np.float64]:
-    """[P][W]: each rank's seconds per own step over the median over ranks, in each steady window.
+def _relative_seconds(record: Record) -> Iterator[dict[str, Any]]:
+    """Each rank's seconds per own step over the median over ranks, median over windows.
 
     In asynchronous training, a rank that took no step in a window counts as if it had taken one.
     """
-    windows = record.counted
-    steps = windows.num_steps[:, np.newaxis]  # [W][1]
-    if windows.rank_steps is not None:
-        steps = windows.rank_steps
+    cell, windows = record.case.cell, record.counted
+    if cell.backend != "none" or cell.num_ranks < 2 or len(record.ranks) < cell.num_ranks:
+        return
+    steps = windows.num_steps[:, None] if windows.rank_steps is None else windows.rank_steps
     own = windows.seconds / np.maximum(steps, 1)
-    relative: NDArray[np.float64] = (own / median(own, keepdims=True)).T
-    return relative
+    own /= np.median(own, axis=1, keepdims=True)
+    relative = np.median(own, axis=0)
+    first = np.linspace(0, len(own), min(len(own), MOST_COLUMNS), endpoint=False).astype(int)
+    shown = np.add.reduceat(own, first) / np.diff(first, append=len(own))[:, None]
+    for place in record.ranks:
+        rank = place.rank
+        yield {"rank": rank, "host": place.node, "seconds": relative[rank], "windows": shown[:, rank]}
 
 
-def stragglers(measured: Iterable[CellLaunches]) -> tuple[Stragglers, ...]:
-    """The stragglers for each number of ranks on which `none` was measured, by family and ranks."""
-    groups: dict[tuple[Family, int, int, str], list[MeasuredCase]] = {}
-    for launches in good_launches(measured, controls={"train"}):
-        cell = launches.cell
-        if cell.num_ranks > 1 and cell.backend == "none":
-            key = launches.family, cell.num_ranks, cell.split, launches.evidence
-            groups.setdefault(key, []).extend(launches.cases)
-    return tuple(
-        Stragglers(
-            family=family,
-            num_ranks=num_ranks,
-            num_nodes=alone[0].cell.num_nodes,
-            evidence=evidence,
-            num_blocks=len(alone),
-            hosts=tuple(dict.fromkeys(host for case in alone for host in hosts_of(case.record))),
-            suspects=tuple(_suspects(alone)),
-        )
-        for (family, num_ranks, _, evidence), alone in sorted(groups.items(), key=lambda item: item[0])
-    )
-
-
-def _suspects(launches: Sequence[MeasuredCase]) -> Iterator[Suspect]:
-    """The slow hosts, if there are several hosts, then the slow ranks of the remaining hosts."""
-    placed = [case.record for case in launches if hosts_of(case.record)]
-    several = len({host for record in placed for host in hosts_of(record)}) > 1
-    shared = any(len(set(hosts_of(record))) < len(hosts_of(record)) for record in placed)
-    whole: set[str] = set()
-    if several:
-        alpha = HOST_ALPHA if shared else ALPHA
-        for slow in slow_ones([_times(record, of_hosts=True) for record in placed], alpha=alpha):
-            whole |= {slow.name} if slow.certain else set()
-            yield _suspect(slow, slow.name, None, len(placed))
+def _suspects(ranks: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """The slow hosts, if there are several, then the slow ranks of the others."""
+    several = ranks["host"].nunique() > 1
+    shared = bool(ranks.duplicated(["number", "host"]).any())
+    late: set[str] = set()
+    if several:  # the lower of two middle ranks: one slow rank makes no slow host
+        hosts = ranks.groupby(["number", "host"])["seconds"].quantile(0.5, interpolation="lower").unstack()
+        for row in _slow(hosts, HOST_ALPHA if shared else ALPHA):
+            late |= {row["name"]} if row["verdict"] == LATE else set()
+            yield {**row, "host": row["name"]}
     if several and not shared:
         return  # a host's only rank is the host
-    alpha = ALPHA - HOST_ALPHA if several else ALPHA
-    for slow in slow_ones([_times(record, of_hosts=False) for record in placed], alpha=alpha):
-        host, _, rank = slow.name.rpartition(" ")
-        if host not in whole and (slow.certain or not several):
-            yield _suspect(slow, host, int(rank), len(placed))
+    named = ranks.assign(name=ranks["host"] + " " + ranks["rank"].astype(str))
+    times = named.pivot(index="number", columns="name", values="seconds")
+    for row in _slow(times, ALPHA - HOST_ALPHA if several else ALPHA):
+        host, _, rank = row["name"].rpartition(" ")
+        if host not in late and (row["verdict"] == LATE or not several):
+            yield {**row, "host": host, "rank": int(rank)}
 
 
-def _times(record: Record, *, of_hosts: bool) -> dict[str, float]:
-    """Each host's or rank's time relative to the others: the median over windows.
-
-    A host's time is the median of its ranks', the lower of two middle ones: one slow rank does not make a slow host.
-    """
-    relative = median(relative_seconds(record))
-    hosts = hosts_of(record)
-    if not of_hosts:
-        return {f"{host} {rank}": float(relative[rank]) for rank, host in enumerate(hosts)}
-    members = {host: [rank for rank, other in enumerate(hosts) if other == host] for host in hosts}
-    return {host: float(np.quantile(relative[ranks], 0.5, method="lower")) for host, ranks in members.items()}
-
-
-def _suspect(slow: Slow, host: str, rank: int | None, num_blocks: int) -> Suspect:
-    reason = ""
-    if not slow.certain and num_blocks < slow.fewest_blocks:
-        reason = f"{num_blocks} launches; {slow.fewest_blocks} are needed to tell it from chance"
-    elif not slow.certain:
-        reason = f"not the same from launch to launch (p = {slow.p_value:.2g})"
-    return Suspect(
-        host=host,
-        rank=rank,
-        slower=slow.slower,
-        p_value=slow.p_value,
-        verdict="late" if slow.certain else "not known",
-        reason=reason,
-    )
+def _slow(times: pd.DataFrame, alpha: float) -> Iterator[dict[str, Any]]:
+    """The columns that are slower than the others by BAND or more; a row per launch, in any unit."""
+    times = times[times.count(axis=1) > 1]
+    slower = {name: ratio(times[name], times.drop(columns=name).median(axis=1)) for name in times}
+    if not any(one.center - 1 >= BAND for one in slower.values()):
+        return
+    p_values, fewest = _p_values(times), 2
+    while float(times.count(axis=1).min()) ** (1 - fewest) > alpha:
+        fewest += 1
+    for name, one in slower.items():
+        if one.center - 1 < BAND:
+            continue
+        p_value, why = p_values[name], ""
+        if p_value > alpha:
+            few = f"{plural(len(times), 'launch')}; {fewest} are needed to tell it from chance"
+            why = few if len(times) < fewest else f"not the same from launch to launch (p = {p_value:.2g})"
+        yield {
+            "name": name,
+            **one.mapped(lambda value: value - 1).columns("slower"),
+            "p_value": p_value,
+            "verdict": NOT_KNOWN if why else LATE,
+            "reason": why,
+        }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slow:
-    """A host or rank that looks slower than the others by BAND or more.
-
-    `p_value` is the chance that any of them is this slow if all are alike; `fewest_blocks` is the number of launches
-    with which it can fall to `alpha` at all.
-    """
-
-    name: str
-    slower: Interval  # than the median of the others: 0.1 is 10 %
-    p_value: float
-    alpha: float
-    fewest_blocks: int
-
-    @property
-    def certain(self) -> bool:
-        """Whether it is significant, corrected for all hosts or ranks that were compared."""
-        return self.p_value <= self.alpha
+def _p_values(times: pd.DataFrame) -> dict[str, float]:
+    """The chance that any of them is this slow if all are alike."""
+    generator = np.random.default_rng(SEED)
+    logs = np.log(times)
+    logs = logs.sub(logs.median(axis=1), axis=0)
+    dealt = np.zeros((NUM_DRAWS, times.shape[1]))
+    for launch in logs.to_numpy():
+        there = ~np.isnan(launch)
+        dealt[:, there] += generator.permuted(np.tile(launch[there], (NUM_DRAWS, 1)), axis=1)
+    scale = np.sqrt(logs.count())  # one that took part in more launches has a larger sum by chance, too
+    largest = (dealt / scale.to_numpy()).max(axis=1)
+    least = logs.sum() / scale - 1e-12  # equal sums count as equal
+    return {name: float((1 + (largest >= value).sum()) / (1 + NUM_DRAWS)) for name, value in least.items()}
 
 
-def slow_ones(blocks: Sequence[Mapping[str, float]], *, alpha: float = ALPHA) -> list[Slow]:
-    """The hosts or ranks that are slower than the others; `blocks` have their times in each launch, in any unit.
-
-    If all are alike, the times of a launch are exchangeable: one that is slow in one launch is no more likely to be
-    slow in the next. So the times within each launch are permuted, and one is significantly slow if its sum over
-    launches of log(time / median) exceeds the largest sum of any in all but `alpha` of the permutations (Westfall
-    & Young's maximum). A disturbance of a single launch, however large, does not add up. With U alike in B launches,
-    one of them is the slowest every time with probability U^(1 - B), so few launches are not enough.
-    """
-    blocks = [block for block in blocks if len(block) > 1]
-    names = sorted(set().union(*blocks)) if blocks else []
-    slower = {name: _slower(name, blocks) for name in names}
-    if not any(interval.center >= BAND for interval in slower.values()):
-        return []
-    p_values = _p_values(blocks, names)
-    fewest = fewest_blocks(min(map(len, blocks)), alpha=alpha)
-    return [
-        Slow(name=name, slower=slower[name], p_value=p_values[name], alpha=alpha, fewest_blocks=fewest)
-        for name in names
-        if slower[name].center >= BAND
-    ]
+def sentence(frame: pd.DataFrame) -> str:
+    """The late hosts and ranks on the most ranks of each training, or that there is none."""
+    rows = on_most_ranks(frame)
+    late = rows[rows["verdict"] == LATE]
+    several = rows["training"].nunique() > 1
+    lines = []
+    for row in late.to_dict("records"):
+        who = (
+            f"Host {row['host']}" if np.isnan(row["rank"]) else f"Rank {row['rank']:.0f} (host {row['host']})"
+        )
+        slower = interval(row, "slower", factor=100, write=digits(1), unit=" %")
+        of = f" of {row['training']}" if several else ""
+        lines.append(f"{who} is late on {row['num_ranks']} ranks{of}: {slower} slower without communication.")
+    if not lines and len(rows):
+        least = rows["num_launches"].min()
+        said = "No host or rank is consistently late"
+        said = said if least >= MIN_BLOCKS else "Too few launches to tell whether a host or rank is late"
+        lines = [f"{said} ({plural(least, 'launch')} without communication)."]
+    return "\n".join(lines)
 
 
-def fewest_blocks(num_compared: int, *, alpha: float = ALPHA) -> int:
-    """The fewest launches with which one of `num_compared` can be significantly slow."""
-    blocks = 2
-    while float(num_compared) ** (1 - blocks) > alpha:
-        blocks += 1
-    return blocks
-
-
-def _slower(name: str, blocks: Sequence[Mapping[str, float]]) -> Interval:
-    own: dict[Hashable, float] = {index: block[name] for index, block in enumerate(blocks) if name in block}
-    others: dict[Hashable, float] = {
-        index: plain_median(time for other, time in block.items() if other != name)
-        for index, block in enumerate(blocks)
-        if name in block
-    }
-    return block_ratio(own, others).excess()
-
-
-def _p_values(blocks: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, float]:
-    places = {name: index for index, name in enumerate(names)}
-    generator = np.random.default_rng(_SEED)
-    observed, dealt = np.zeros(len(names)), np.zeros((NUM_DRAWS, len(names)))
-    counts = np.zeros(len(names))
-    for block in blocks:
-        columns = [places[name] for name in block]
-        logs: NDArray[np.float64] = np.log(list(block.values()))
-        logs -= np.median(logs)
-        observed[columns] += logs
-        counts[columns] += 1
-        dealt[:, columns] += generator.permuted(np.tile(logs, (NUM_DRAWS, 1)), axis=1)
-    # One that took part in more launches has a larger sum by chance, too.
-    scale = np.sqrt(counts)
-    largest = (dealt / scale).max(axis=1)
-    least = observed / scale - 1e-12  # tolerance for rounding: equal sums count as equal
-    return {
-        name: float((1 + np.sum(largest >= least[index])) / (1 + NUM_DRAWS)) for name, index in places.items()
-    }
-
-
-def straggler_sentences(group: Stragglers) -> list[str]:
-    """A sentence for each suspect, and one if none is late."""
-    ranks = f"{group.num_ranks} ranks"
-    kind = "" if group.evidence == "measured" else f" ({group.evidence})"
-    sentences = [
-        f"{_subject(suspect)} on {ranks}{kind}: {_verdict_text(suspect)}." for suspect in group.suspects
-    ]
-    if not any(suspect.verdict == "late" for suspect in group.suspects):
-        whose = plural(len(group.hosts), "host") if len(group.hosts) > 1 else ranks
-        who = f"neither of the {whose}" if whose.startswith("2 ") else f"none of the {whose}"
-        launches = plural(group.num_blocks, "launch")
-        sentences.append(f"{who} is consistently late{kind} ({launches} without communication).")
-    return sentences
-
-
-def _subject(suspect: Suspect) -> str:
-    return f"host {suspect.host}" if suspect.rank is None else f"rank {suspect.rank} ({suspect.host})"
-
-
-def _verdict_text(suspect: Suspect) -> str:
-    slower = f"{share_text(suspect.slower)} slower without communication"
-    if suspect.verdict == "late":
-        return f"late, {slower}, where no rank waits"
-    return f"{slower}, but whether it is slow is not known: {suspect.reason}"
-
-
-def straggler_rows(groups: Iterable[Stragglers]) -> list[dict[str, Any]]:
-    """One flat row per suspect. `slower` is a fraction of the others' time; `rank` None means the whole host."""
-    return [_row(group.family, group, suspect) for group in groups for suspect in group.suspects]
-
-
-def _row(family: Family, group: Stragglers, suspect: Suspect) -> dict[str, Any]:
-    return {
-        **attributes(family, "system workload preset framework environment scaling_mode precision"),
-        **attributes(group, "num_ranks num_nodes evidence"),
-        **attributes(suspect, "host rank p_value verdict"),
-        **interval_columns("slower", suspect.slower),
-        "reason": suspect.reason or None,
-    }
-
-
-def _sentences(groups: Iterable[Stragglers]) -> Iterator[Sentence]:
-    """Sentences about the stragglers of each family on its most ranks."""
-    last: dict[tuple[Family, str], Stragglers] = {}
-    for group in groups:
-        last[group.family, group.evidence] = group  # ordered by ranks
-    for group in last.values():
-        strong = any(suspect.verdict != "not known" for suspect in group.suspects)
-        name = f"{workload_title(group.family.workload)} ({group.family.framework})"
-        tags = family_tags(group.family)
-        for sentence in straggler_sentences(group):
-            yield Sentence(text=f"{name}, {sentence}", strong=strong, tags=tags)
+def draw(rows: pd.DataFrame, axes: Axes) -> None:
+    """Each rank's time over the median of all ranks, window by window; names of late ranks are bold."""
+    first, late = rows.iloc[0], rows[rows["verdict"] == LATE]
+    slower = 100 * (first["windows"] - 1)
+    limit = max(5.0, float(np.percentile(np.abs(slower), 98)))
+    image = axes.imshow(slower, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", extent=(0, 1, 1, 0))
+    limits = [-limit, -limit / 2, 0, limit / 2, limit]
+    axes.figure.colorbar(image, ax=axes, ticks=limits, format="%+.0f", label="slower than the median [%]")
+    names = [f"{host} {rank}" for rank, host in enumerate(first["hosts"])]
+    for rank, name in enumerate(names if len(names) <= MOST_NAMED else ()):
+        is_late = rank in set(late["rank"]) or first["hosts"][rank] in set(
+            late.loc[late["rank"].isna(), "host"]
+        )
+        place, weight = (rank + 0.5) / len(names), "bold" if is_late else "normal"
+        axes.text(-0.02, place, name, weight=weight, ha="right", va="center", fontsize=7)
+    axes.set(xticks=[], yticks=[], xlabel=f"windows of {plural(first['num_launches'], 'launch')}")
+    axes.set_ylabel(f"{len(names)} ranks" if len(names) > MOST_NAMED else "")
 
 
 FINDING = Finding(
-    name="late",
+    name="stragglers",
     title="Stragglers and slow hosts",
-    compute=lambda study: stragglers(study.launches),
-    sentences=_sentences,
-    data=lambda groups: {"late": straggler_rows(groups)},
-    under="waterfalls",
+    compute=stragglers,
+    columns={
+        **{name: PLACE[name] for name in ("training", "constants", "num_ranks")},
+        "host": Column("node; a row without a rank is about all of its ranks", label="host"),
+        "rank": Column("the rank, of a host that is not slow as a whole", label="rank", write=COUNT),
+        "slower": Column(
+            "time without communication over the median of the others, minus 1",
+            label="slower",
+            unit="%",
+            factor=100,
+            write=digits(1),
+        ),
+        "p_value": Column("chance that any is this slow if all are alike", label="p", write="{:.2g}".format),
+        "verdict": Column("late, not known, or none: no one is 2 % slower than the others", label="verdict"),
+        "num_launches": Column("launches without communication", label="n", write=COUNT),
+        "reason": Column("why it is not known", label="reason"),
+    },
+    sentence=sentence,
+    drawings=(
+        Drawing(
+            name="heatmap",
+            draw=draw,
+            rows=on_most_ranks,
+            left=0.9,
+            about="Each rank's time in each window without communication, where no rank waits for another.",
+        ),
+    ),
 )
-FINDINGS = (FINDING,)

@@ -1,394 +1,300 @@
-"""Where the speed goes: the parts of the loss of each backend, in sentences, rows, a table and a figure."""
+"""The parts of the speed that each backend loses, as far as the measured controls separate them, and the largest.
+
+The loss is 1 - efficiency against 1 rank without communication. Parts are shares of the measured step, which makes them
+percents of the ideal speed: with the ideal step i and the measured step m, the loss is 1 - i / m = (m - i) / m. Levels
+form a staircase, in seconds per step, and every part is the height of a stair:
+
+    ideal      1 rank of `none`, per sample, times the local batch of N ranks
+      | batch effect            the local batch is smaller than the base case's (strong scaling only)
+    alone      1 rank of `none` at the local batch of N ranks
+      | thin blocks             rows of a sample take longer than their share of it (samples that ranks share only)
+    thin       1 rank of `none` at that batch, with the rows of one of N ranks
+      | sharing the machine     N ranks share memory, caches and power, and compute more slowly
+    resident   N ranks of `none` on tensors in memory, and what 1 rank waits for its input
+      | input stall             N ranks wait longer for their samples than 1 rank does
+    mean       N ranks of `none`: the average rank's step
+      | stragglers              every step has a latest rank, and all others wait for it
+    latest     N ranks of `none`: mean over steps of the latest rank's
+      | communication and waiting   the rest
+    gathered   N ranks over the backend, less what the last rank to come spends in gathers (sharded weights only)
+      | gathering weights
+    haloed     likewise, less what it spends in exchanging rows (samples that ranks share only)
+      | halo exchange
+    measured   N ranks over the backend
+
+If the control of a stair was not measured, its part is not guessed but merged with the next one, under both names.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import replace
+from typing import Any
 
-from dlscale.analysis.declare import Column, Sentence, TableOf, Value, shown_interval, tags_of
-from dlscale.analysis.families import Family, on_most_ranks
-from dlscale.analysis.finding import Finding, place_columns
-from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.contrast_declaration import level_of
-from dlscale.analysis.findings.interference import is_busy
-from dlscale.analysis.findings.scaling import rows_of
-from dlscale.analysis.findings.small_print import family_figure, span
-from dlscale.analysis.findings.waterfall_parts import (
-    FIRST_NAMES,
-    GATHERING,
-    HALOS,
-    INPUT,
-    Part,
-    Waterfall,
-    is_loss,
-    part_name,
-    waterfalls_of,
-)
-from dlscale.analysis.form import Form
-from dlscale.analysis.measured import Measured
-from dlscale.analysis.plots import IN_TOTAL, Block, Figure, Loss, Losses
-from dlscale.analysis.plots import Part as ShownPart
-from dlscale.analysis.records import attributes, method_columns
-from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval
-from dlscale.analysis.text import (
-    RATIO_LIMITS,
-    backend_name,
-    interval_columns,
-    listed,
-    number,
-    percent,
-    plural,
-    points,
-    share_text,
-    training_title,
-    workload_title,
-)
-from dlscale.collectives.sharding import NONE
+import numpy as np
+import pandas as pd
+
+from dlscale.analysis import theme
+from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of, on_most_ranks
+from dlscale.analysis.findings.cautions import is_busy
+from dlscale.analysis.findings.waterfall_levels import Levels, Terms, levels_of, minus
+from dlscale.analysis.load import Study
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, half_width
+from dlscale.analysis.text import digits, interval, listed, plural
+
+BATCH, THIN, SHARING, INPUT = "batch effect", "thin blocks", "sharing the machine", "input stall"
+STRAGGLERS, WAITING = "stragglers", "communication and waiting"
+GATHERING, HALOS = "gathering weights", "halo exchange"
+NAMES = (BATCH, THIN, SHARING, INPUT, STRAGGLERS, WAITING, GATHERING, HALOS)  # in the order of the staircase
+COLORS = dict(zip(NAMES, theme.PHASES, strict=True))
+SEPARATING = {  # levels, the part that ends at each, and what measures it
+    "mean": (INPUT, "none on as many ranks with as many ranks per sample"),
+    "alone": (BATCH, "1 rank at the local batch (control alone)"),
+    "thin": (THIN, "1 rank with the rows of one rank (control alone)"),
+    "ideal_resident": (SHARING, "resident data on 1 rank (control synthetic)"),
+    "resident": (SHARING, "resident data on as many ranks of none (control synthetic)"),
+    "alone_resident": (BATCH, "resident data on 1 rank at the local batch (control alone)"),
+    "latest": (STRAGGLERS, "stamps of steps of none, and ranks that wait for each other"),
+}
+MOST_LAUNCHES = 99  # beyond that, nobody repeats them to separate two losses
+LEAD_LEVEL = 1 - 2 * (1 - LEVEL)  # of a two-sided interval whose lower limit holds with 95 %
+MOST_NAMED = 8  # curves in words
+LABELLED = 5.0  # percent of the ideal speed: wide enough for its number
+NUMBERS = [name + end for name in ("efficiency", "loss", "seconds") for end in ("", "_low", "_high", "_n")]
+TEXTS = ["part", "verdict", "reason", "notes"]
 
 
-def waterfall_rows(waterfalls: Iterable[Waterfall]) -> list[dict[str, Any]]:
-    """One flat row per part, in the order of the staircase; for a cell without parts one row with `reason`.
+def staircase(cell: Mapping[str, Any], known: Set[str], *, is_together: bool) -> dict[str, Terms]:
+    """The parts that the known levels allow, from ideal to measured: each one's name and its sum of levels.
 
-    `loss` is a part's share of the ideal speed, `seconds` its share of a step; over the rows of a cell they add up to
-    1 - `efficiency` and to `measured_seconds` - `ideal_seconds`. `loss_by_controls` is the loss before the input stall
-    is kept within `bound_low` and `bound_high`. `verdict` is "largest", "not separable" from it, "smaller" or "gain";
-    about `launches_needed` would separate them.
+    A study that does not read data has no input stall; ranks that do not step together do not wait for each other. The
+    terms of all parts add up to measured - ideal.
     """
-    return [_part_row(waterfall, part) for waterfall in waterfalls for part in waterfall.parts or (None,)]
-
-
-def _part_row(waterfall: Waterfall, part: Part | None) -> dict[str, Any]:
-    bound = waterfall.bound if part and part.names == (INPUT,) else None
-    return {
-        "system": waterfall.family.system,
-        **waterfall.cell.model_dump(exclude={"control"}),
-        **method_columns(waterfall.cell),
-        "evidence": waterfall.evidence,
-        **interval_columns("efficiency", waterfall.efficiency),
-        **attributes(waterfall, "ideal_seconds measured_seconds"),
-        **name_columns(part.names if part else ()),
-        **interval_columns("loss", part.loss if part else None),
-        **interval_columns("seconds", part.seconds if part else None),
-        "loss_by_controls": part.by_controls if part else None,
-        "bound_low": bound.low if bound and math.isfinite(bound.low) else None,
-        "bound_high": bound and bound.high,
-        "verdict": _verdict(waterfall, part) if part else None,
-        "launches_needed": waterfall.launches_needed,
-        "notes": "; ".join(waterfall.notes),
-        "reason": waterfall.reason or None,
-    }
-
-
-def name_columns(names: Sequence[str]) -> dict[str, str | None]:
-    """The columns `part`, with the names of schema 1, and `cause`, as shown."""
-    return {
-        "part": listed([FIRST_NAMES.get(name, name) for name in names]) or None,
-        "cause": part_name(names) or None,
-    }
-
-
-def _verdict(
-    waterfall: Waterfall, part: Part
-) -> Literal["largest", "not separable", "smaller", "gain"] | None:
-    """`largest` if separated from all others, `not separable` for it and its rivals; None if no loss is certain."""
-    if part.loss.center <= 0:
-        return "gain"
-    if not waterfall.largest_names:
-        return None
-    if part.name not in waterfall.largest_names:
-        return "smaller"
-    return "largest" if waterfall.separated else "not separable"
-
-
-MOST_RIVALS = 2  # causes named besides the largest
-
-
-def largest_loss(waterfall: Waterfall) -> str:
-    """`communication and waiting 32.0 % [30.1, 33.9]` and losses not separable from it, or why it is not known."""
-    largest = waterfall.largest
-    if largest is None or waterfall.loss is None:
-        return f"not known: {waterfall.reason}"
-    if not waterfall.sufficient:
-        return f"insufficient data: {waterfall.loss.n} of {MIN_BLOCKS} blocks"
-    text = f"{largest.name} {share_text(largest.loss)}"
-    if not waterfall.largest_names:
-        return (
-            f"{'no single cause' if is_loss(waterfall.loss) else 'no loss'} is significant; largest: {text}"
-        )
-    if waterfall.separated:
-        return text
-    if not waterfall.rivals:
-        return f"{text}; {plural(largest.loss.n, 'launch')} do not show that no other is as large"
-    rivals = waterfall.rivals
-    names = " or ".join(rivals) if len(rivals) <= MOST_RIVALS else f"{len(rivals)} other causes"
-    return f"{text}; not separable from {names}"
-
-
-def headline(waterfall: Waterfall) -> str:
-    """`HEP-CNN (torch) on ring: scaling efficiency 93 % [91, 95] at 8 ranks; largest loss: stragglers ...`"""
-    cell, ranks = waterfall.cell, f"at {waterfall.cell.num_ranks} ranks"
-    kind = "" if waterfall.evidence == "measured" else f" ({waterfall.evidence})"
-    subject = f"{workload_title(cell.workload)} ({cell.framework}) on {backend_name(cell)}{kind}"
-    if waterfall.efficiency is None:
-        return f"{subject} {ranks}: largest loss {largest_loss(waterfall)}."
-    unpaired = ", unpaired" if "unpaired" in waterfall.efficiency.method else ""
-    needed = waterfall.launches_needed
-    could = (
-        f" (about {needed} launches would be enough)" if needed and needed > waterfall.efficiency.n else ""
+    reads, is_resident = cell["data"] != "synthetic", {"ideal_resident", "resident"} <= known
+    is_smaller = cell["scaling_mode"] == "strong" and cell["local_batch"] < cell["global_batch"]
+    # The levels where stairs end.
+    ends = {BATCH: "alone"} if is_smaller else {}
+    ends |= {THIN: "thin"} if cell["split"] > 1 else {}
+    # With a control of what 1 rank computes but not of its input, the input stall may be in either of two stairs.
+    is_apart = is_resident and all(
+        level not in known or f"{level}_resident" in known for level in ends.values()
     )
-    return (
-        f"{subject}: scaling efficiency {percent(waterfall.efficiency)} {ranks}{unpaired}; "
-        f"largest loss: {largest_loss(waterfall)}{could}."
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossRow:
-    """A part of a waterfall, or its total loss; `largest` marks the parts that no other certainly exceeds."""
-
-    waterfall: Waterfall
-    names: tuple[str, ...]
-    loss: Interval
-    milliseconds: Interval  # per step
-    largest: bool = False
-    bounded: bool = False  # an input stall of which only the bound is known
-
-
-def _shown(row: LossRow, interval: Interval, write: Callable[[float], str]) -> Value:
-    """The interval, or `at most 0.8` of a part that lies at its bound."""
-    value = shown_interval(interval, write)
-    if not row.bounded or interval.high is None:
-        return value
-    return replace(value, text=f"at most {write(max(interval.high, 0.0))}")
-
-
-def loss_rows(waterfalls: Iterable[Waterfall]) -> Iterator[LossRow]:
-    """The rows of the table: the parts of each waterfall and their total; waterfalls without parts are left out."""
-    for waterfall in waterfalls:
-        if not waterfall.parts or waterfall.loss is None:
+    ends |= {SHARING: "" if is_apart else "unknown", INPUT: "mean"} if reads else {SHARING: "mean"}
+    ends[STRAGGLERS] = "latest" if is_together else "unknown"
+    last = {HALOS: "haloed"} if "haloed" in known else {GATHERING: "gathered"} if "gathered" in known else {}
+    ends |= {WAITING: next(iter(last.values()), "measured"), **dict.fromkeys(last, "measured")}
+    stairs: dict[str, Terms] = {}
+    names: list[str] = []
+    below: Terms = {"ideal": 1}
+    for name, level in ends.items():
+        names.append(name)
+        resident = f"{level}_resident" if level else "resident"
+        if reads and is_resident and resident in known and (level in known or not level):
+            end = {"ideal": 1, "ideal_resident": -1, resident: 1}  # and what 1 rank waits for its input
+        elif level in known:
+            end = {level: 1}
+        else:
             continue
-        for part in waterfall.parts:
-            yield LossRow(
-                waterfall=waterfall,
-                names=part.names,
-                loss=part.loss,
-                milliseconds=part.seconds.times(1000),
-                largest=part.name in waterfall.largest_names,
-                bounded=part.bounded,
-            )
-        lost = sum(1000 * part.seconds.center for part in waterfall.parts)
-        milliseconds = replace(waterfall.loss, center=lost, low=None, high=None, method="sum of the parts")
-        yield LossRow(waterfall=waterfall, names=(IN_TOTAL,), loss=waterfall.loss, milliseconds=milliseconds)
+        stairs[" + ".join(names)] = minus(end, below)
+        names, below = [], end
+    return stairs
 
 
-def _loss_data(row: LossRow) -> dict[str, Any]:
-    milliseconds = row.milliseconds
+def stairs_of(study: Study) -> dict[str, tuple[Levels, dict[str, Terms]] | str]:
+    """For each training over a backend on several ranks its levels and its parts, or why there are none."""
+    together, cells = study.good.groupby("cell")["is_together"].all(), study.cells.to_dict("index")
     return {
-        "training": training_title(row.waterfall.family),
-        **attributes(row.waterfall.cell, "workload framework num_ranks"),
-        "backend": backend_name(row.waterfall.cell),
-        "evidence": row.waterfall.evidence,
-        **name_columns(row.names),
-        "share": row.loss.center,
-        "share_low": row.loss.low,
-        "share_high": row.loss.high,
-        **attributes(row.loss, "method n"),
-        "milliseconds_per_step": milliseconds.center,
-        "milliseconds_low": milliseconds.low,
-        "milliseconds_high": milliseconds.high,
+        key: levels
+        if isinstance(levels, str)
+        else (levels, staircase(cells[key], levels.known, is_together=together[key]))
+        for key, levels in study.once(levels_of).items()
     }
 
 
-def _three_digits(milliseconds: float) -> str:
-    """Milliseconds as text with three digits, never -0."""
-    return number(round(milliseconds, 4) + 0.0)
-
-
-LOSSES = TableOf[LossRow](
-    name="losses",
-    caption="Parts of the loss",
-    columns=(
-        *place_columns(lambda row: row.waterfall),
-        Column("part", lambda row: part_name(row.names), numeric=False),
-        Column("lost", lambda row: _shown(row, row.loss, points), unit="%"),
-        Column("per step", lambda row: _shown(row, row.milliseconds, _three_digits), unit="ms"),
-        Column("n", lambda row: row.loss.n),
-    ),
-    data=_loss_data,
-    legend=(
-        "Parts of the loss, in percent of the ideal speed, which is that of 1 rank without communication, with "
-        f"{RATIO_LIMITS} over n blocks of launches; they add up to what is lost. Batch effect: the "
-        "local batch is smaller. Sharing the machine: memory, caches and power. Input stall: by how much longer ranks "
-        "wait for samples than 1 rank. Stragglers: every step waits for its latest rank. Communication and waiting: "
-        "the rest, which is the exchange and all other waiting."
-    ),
-    tags=lambda row: tags_of(row.waterfall.cell),
-    strong=lambda row: row.largest,
-    group=lambda row: (row.waterfall.cell.id, row.waterfall.evidence),
-)
-
-
-def losses_of(waterfalls: Iterable[Waterfall]) -> list[Loss]:
-    """The waterfalls that have parts, as they are drawn."""
-    return [
-        Loss(
-            name=backend_name(waterfall.cell),
-            title=training_title(waterfall.family),
-            tags=tags_of(waterfall.cell),
-            num_ranks=waterfall.cell.num_ranks,
-            evidence=waterfall.evidence,
-            kept=waterfall.efficiency,
-            parts=tuple(
-                ShownPart(
-                    label=part.name,
-                    share=part.loss,
-                    milliseconds=part.seconds.times(1000),
-                    bounded=part.bounded,
-                )
-                for part in waterfall.parts
-            ),
-            largest=waterfall.largest_names,
-            separated=waterfall.separated,
-            sentence=headline(waterfall),
-            notes=_notes(waterfall),
-        )
-        for waterfall in waterfalls
-        if waterfall.parts and waterfall.efficiency
-    ]
-
-
-def _notes(waterfall: Waterfall) -> tuple[str, ...]:
-    return tuple(f"{note[0].upper()}{note[1:]}." for note in waterfall.notes)
-
-
-def losses_on_most_ranks(losses: Iterable[Loss]) -> list[Loss]:
-    """The losses of each training on its largest number of ranks with a loss, by training."""
-    losses = list(losses)
-    titles = dict.fromkeys(loss.title for loss in losses)
-    most = {title: max(loss.num_ranks for loss in losses if loss.title == title) for title in titles}
-    return [
-        loss for title in titles for loss in losses if (loss.title, loss.num_ranks) == (title, most[title])
-    ]
-
-
-def _sentences(waterfalls: Iterable[Waterfall]) -> Iterator[Sentence]:
-    """Those whose loss has no parts, with the reason."""
-    return (
-        Sentence(text=headline(waterfall), tags=tags_of(waterfall.cell))
-        for waterfall in waterfalls
-        if not waterfall.parts
-    )
-
-
-def _plots(waterfalls: Iterable[Waterfall]) -> Iterator[Block]:
-    if losses := losses_of(waterfalls):
-        yield Losses(name="loss-plots", losses=tuple(losses_on_most_ranks(losses)))
-
-
-def _screen(study: Measured) -> Iterator[Block]:
-    """The largest loss of each backend on the most ranks of each family; nothing of a busy machine.
-
-    Trainings to a target have a screen of their own.
-    """
-    waterfalls = [waterfall for waterfall in FINDING.of(study) if not waterfall.cell.target]
-    families = dict.fromkeys(waterfall.family for waterfall in waterfalls)
-    if is_busy(study):
-        return
-    texts = {largest_loss(waterfall) for waterfall in on_most_ranks(waterfalls)}
-    if len(texts) == 1 and not any(waterfall.largest for waterfall in waterfalls):
-        yield Sentence(text=f"Largest loss: {texts.pop()}.")
-        return
-    by_family = {
-        family: on_most_ranks(waterfall for waterfall in waterfalls if waterfall.family == family)
-        for family in families
+def waiting_shares(study: Study) -> pd.DataFrame:
+    """Communication and waiting over the measured step, blocks x cells; NaN where it is not known by itself."""
+    known = {key: found for key, found in study.once(stairs_of).items() if not isinstance(found, str)}
+    shares = {
+        key: levels.by_block(stairs[WAITING]) for key, (levels, stairs) in known.items() if WAITING in stairs
     }
-    sharded = any(waterfall.cell.shard != NONE for waterfall in waterfalls)
-    if sharded and sum(map(len, by_family.values())) > MOST_LINES:
-        yield Sentence(text="Largest loss of the slowest on most ranks, of the ideal speed", strong=True)
-        for family, last in by_family.items():
-            worst = max(last, key=lambda waterfall: waterfall.loss.center if waterfall.loss else 0.0)
-            name = f"{workload_title(family.workload)}, " if len(families) > 1 else ""
-            yield Sentence(text=f"  {name}{level_of(worst.cell, 'backend')}: {largest_loss(worst)}")
-        return
-    for family, last in by_family.items():
-        training = f", {training_title(family)}" if len(families) > 1 else ""
-        ranks = plural(last[0].cell.num_ranks, "rank")
-        yield Sentence(text=f"Largest loss on {ranks}, of the ideal speed{training}", strong=True)
-        kinds = ["" if waterfall.evidence == "measured" else f" ({waterfall.evidence})" for waterfall in last]
-        names = [
-            level_of(waterfall.cell, "backend") + kind for waterfall, kind in zip(last, kinds, strict=True)
-        ]
-        for waterfall, name in zip(last, names, strict=True):
-            yield Sentence(text=f"  {name:<{max(map(len, names))}}  {largest_loss(waterfall)}")
+    return pd.DataFrame(shares, dtype=float)
 
 
-MOST_LINES = 8  # of losses on a screen that has several curves of each backend
-MOST_PANELS = 3
+def waterfalls(study: Study) -> pd.DataFrame:
+    """One row per part of each training over a backend on several ranks; one with a `reason` where there are none."""
+    rows: list[dict[str, Any]] = []
+    for key, found in study.once(stairs_of).items():
+        parts = [{"reason": found}] if isinstance(found, str) else _parts(*found)
+        rows += ({"cell": key, **row} for row in parts)
+    frame = frame_of(rows, "cell", *NUMBERS, *TEXTS, "is_separated", "launches_needed")
+    types = dict.fromkeys(NUMBERS, float) | dict.fromkeys(TEXTS, object)
+    return frame.astype(types).fillna(dict.fromkeys(TEXTS, "")).assign(is_busy=is_busy(study))
 
 
-def _figure(study: Measured, family: Family, form: Form) -> Figure | None:
-    """The losses on each backend's largest number of ranks; None if none has parts.
-
-    At most the three backends with the highest efficiency are shown; the small print names the others.
-    """
-    own = [one for one in FINDING.of(study) if one.family == family and form.draws(one.cell) and one.parts]
-    groups = groupby(own, key=lambda waterfall: (backend_name(waterfall.cell), waterfall.evidence))
-    largest = [max(group, key=lambda waterfall: waterfall.cell.num_ranks) for _, group in groups]
-    kept = sorted(largest, key=lambda waterfall: waterfall.loss.center if waterfall.loss else 1.0)[
-        :MOST_PANELS
-    ]
-    drawn = sorted(kept, key=largest.index)
-    if not drawn:
-        return None
-    rows = rows_of(scaling.FINDING.of(study), family)
-    left_out = [backend_name(waterfall.cell) for waterfall in largest if waterfall not in drawn]
-    return family_figure(
-        family,
-        rows,
-        [waterfall.cell for waterfall in drawn],
-        study.provenance,
-        name="waterfall",
-        brief=f"What each backend loses of the ideal speed, part by part; whiskers: {100 * LEVEL:.0f} % intervals.",
-        words=_words(drawn, left_out),
-        panels=tuple(losses_of(drawn)),
-        lines=waterfall_rows(drawn),
-        wide=len(drawn) > 1,
-        shared=True,
-    )
-
-
-def _words(drawn: Sequence[Waterfall], left_out: Sequence[str]) -> Iterator[str]:
-    parts = [part for waterfall in drawn for part in waterfall.parts]
-    yield (
-        "Ideal: 1 rank without communication. Parts of the measured step, which add up to what is lost, over "
-        f"n = {span([part.loss.n for part in parts])} blocks of launches, with "
-        f"{RATIO_LIMITS}. Batch effect: the local batch is smaller; sharing the machine: memory, caches and power; "
-        "input stall: longer waiting for samples than on 1 rank; stragglers: every step waits for its latest rank; "
-        "communication and waiting: the rest."
-    )
-    if any(part.name == GATHERING for part in parts):
-        yield "Gathering weights: of sharded ones, on the rank that waits least in it."
-    if any(part.name == HALOS for part in parts):
-        yield "Halo exchange: of rows, on the rank that spends least in it; ranks may wait there in turns."
-    if any(part.loss.low is None for part in parts):
-        yield "No whisker: too few blocks."
-    yield from dict.fromkeys(note for waterfall in drawn for note in _notes(waterfall))
-    if left_out:
-        yield f"Not shown: {', '.join(left_out)} (see --json)."
+def _parts(levels: Levels, stairs: Mapping[str, Terms]) -> Iterator[dict[str, Any]]:
+    losses = {name: levels.bounded(terms) for name, terms in stairs.items()}
+    largest = max(losses, key=lambda name: losses[name].center)
+    # A lead is tested at one-sided 5 %, and all tests must agree. To be wrong, a part must be shown to exceed the truly
+    # largest one, so there is no correction for the number of parts (Gutmann and Maymin 1987).
+    leads = {
+        name: levels.bounded(minus(stairs[largest], terms), level=LEAD_LEVEL)
+        for name, terms in stairs.items()
+        if name != largest
+    }
+    rivals = [name for name, lead in leads.items() if not lead.low > 0]
+    is_certain = any(loss.low > 0 for loss in losses.values())
+    step, efficiency = math.exp(levels.step), levels.efficiency()
+    merged = {name for names in stairs for name in names.split(" + ") if " + " in names}
+    own = [text for level, (part, text) in SEPARATING.items() if part in merged and level not in levels.known]
+    notes = [*levels.notes, *([f"not separated without {listed(own)}"] if own else [])]
+    for name, loss in losses.items():
+        verdict = "smaller" if is_certain else ""
+        if is_certain and name in (largest, *rivals):
+            verdict = "not separable" if rivals else "largest"
+        low, high = levels.bound if levels.bound and name == INPUT else (np.nan, np.nan)
+        yield {
+            **efficiency.columns("efficiency"),
+            "ideal_seconds": efficiency.center * step,
+            "measured_seconds": step,
+            "launches_needed": _launches_needed(leads.values()) if rivals else np.nan,
+            "is_separated": not rivals,
+            "part": name,
+            **loss.columns("loss"),
+            **loss.times(step).columns("seconds"),
+            "loss_by_controls": levels.share(stairs[name]).center,
+            "bound_low": low if np.isfinite(low) else np.nan,
+            "bound_high": high,
+            "verdict": "gain" if loss.center <= 0 else verdict,
+            "notes": "; ".join(notes),
+        }
 
 
+def _launches_needed(leads: Iterable[Interval]) -> float:
+    """About how many launches show that all leads are above 0, if leads and noise stay; NaN if more than 99."""
+    counts, needed = range(MIN_BLOCKS, MOST_LAUNCHES + 1), []
+    for lead in leads:
+        if np.isnan(lead.low) or lead.center <= 0:
+            return np.nan
+        spread = (lead.center - lead.low) / half_width(lead.n, level=LEAD_LEVEL)
+        enough = (n for n in counts if spread * half_width(n, level=LEAD_LEVEL) < lead.center)
+        needed.append(next(enough, np.nan))
+    return float(np.max(needed))
+
+
+# In words and drawn
+
+
+def largest_loss(parts: pd.DataFrame) -> str:
+    """`communication and waiting 32.0 % [30.1, 33.9]` of one training, with what cannot be told from it."""
+    first = parts.iloc[0]
+    if first["reason"]:
+        return f"not known: {first['reason']}"
+    if not first["efficiency_n"] >= MIN_BLOCKS:
+        return "too few launches to tell"
+    row = parts.loc[parts["loss"].idxmax()]
+    text = f"{row['part']} {interval(row, 'loss', factor=100, write=digits(1), unit=' %')}"
+    if not parts["verdict"].isin(["largest", "not separable"]).any():
+        lost = "no single cause" if first["efficiency_high"] < 1 else "no loss"
+        return f"{lost} is significant; largest: {text}"
+    rivals = parts[(parts["verdict"] == "not separable") & (parts["part"] != row["part"])]["part"]
+    if len(rivals):
+        text += f"; not separable from {' or '.join(rivals) if len(rivals) < 3 else f'{len(rivals)} other causes'}"
+    elif not row["is_separated"]:
+        text += f"; {plural(row['loss_n'], 'launch')} do not show that no other is as large"
+    needed = row["launches_needed"]
+    return f"{text} (about {needed:.0f} launches would tell)" if needed > row["loss_n"] else text
+
+
+def sentence(frame: pd.DataFrame) -> str:
+    """The largest loss of each curve on the most ranks; of the slowest of each training where there are many."""
+    parts = on_most_ranks(frame[frame["target"] == ""])  # trainings to a target have an answer of their own
+    if parts.empty or parts["is_busy"].any():  # then nothing is claimed, which cautions say
+        return ""
+    texts = {key: largest_loss(rows) for key, rows in parts.groupby("cell", sort=False)}
+    if len(set(texts.values())) == 1:
+        return f"Largest loss: {next(iter(texts.values()))}."
+    first = parts.drop_duplicates("cell")
+    if len(first) > MOST_NAMED:
+        first = first.sort_values("efficiency", kind="stable").drop_duplicates("family")
+    several, ranks = first["training"].nunique() > 1, sorted(set(first["num_ranks"]))
+    lines = [f"Largest loss on {listed(map(str, ranks))} ranks, of the ideal speed:"]
+    for row in first.to_dict("records"):
+        what = f"{row['training']}, {row['name']}" if several else row["name"]
+        lines.append(f"  {what}: {texts[row['cell']]}")
+    return "\n".join(lines)
+
+
+def draw(rows: pd.DataFrame, axes: theme.Axes) -> None:
+    """A strip per curve, what is kept of the ideal speed at the left, then what is lost; gains hang below it."""
+    seen: dict[str, Any] = {}
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7, "zorder": 4}
+    start = max(100.0, *axes.get_xlim())
+    for place, (_, parts) in enumerate(rows.groupby("cell", sort=False)):
+        left = 100 * (1 - parts["loss"].clip(upper=0).sum())
+        start = max(start, left)
+        axes.text(0, place - 0.3, parts["name"].iloc[0], va="bottom", fontsize=7)
+        for part in parts.to_dict("records"):
+            name, loss = part["part"], 100 * part["loss"]
+            is_largest = part["verdict"] in ("largest", "not separable")
+            look: dict[str, Any] = {"facecolor": COLORS[name.split(" + ")[0]]}
+            look["edgecolor"] = "black" if is_largest else "white"
+            look |= {"hatch": "xxx"} if loss < 0 else {"hatch": "///"} if " + " in name else {}
+            if loss < 0:
+                bar = axes.barh(place + 0.36, loss, 0.12, left=left, **look)
+            else:
+                bar = axes.barh(place, -loss, 0.56, left=left, zorder=2 + is_largest, linewidth=0.8, **look)
+                left -= loss
+            seen.setdefault(f"{name}: gain" if loss < 0 else name, bar)
+            bar[0].set_gid(f"tip:{name}: {interval(part, 'loss', factor=100, write=digits(1), unit=' %')}")
+            if loss >= LABELLED:
+                axes.text(left + loss / 2, place, f"{loss:.0f}", **middle)
+        axes.barh(place, -left, 0.56, left=left, color=theme.KEPT, alpha=0.25)
+        axes.text(left / 2, place, f"{left:.0f} % kept", **middle)
+    top = -1.1 if len(seen) < 5 else -1.5  # above it are one or two rows of the legend
+    axes.set(ylim=(max(rows["cell"].nunique() - 0.5, axes.get_ylim()[0]), top), xlim=(0, start), yticks=[])
+    axes.set_xlabel(f"of the ideal speed [%], on {plural(rows['num_ranks'].iloc[0], 'rank')}")
+    axes.legend(seen.values(), seen, loc="upper left", ncols=4, handlelength=1.2, columnspacing=1)
+
+
+SHARE: dict[str, Any] = {"unit": "%", "factor": 100.0, "write": digits(1)}
+COLUMNS = {
+    **PLACE,
+    "part": Column("part of the loss, or several that no control separates", label="part"),
+    "loss": Column("share of the ideal speed that is lost; parts add up", label="lost", **SHARE),
+    "seconds": Column("the loss per step", label="per step", unit="ms", factor=1e3),
+    "verdict": Column(
+        "largest, not separable, smaller or gain; empty: no loss is significant", label="verdict"
+    ),
+    "efficiency": Column("ideal over measured step: what is left of the ideal speed"),
+    "ideal_seconds": Column("per step: 1 rank without communication, at the same work per rank"),
+    "measured_seconds": Column("per step, geometric mean over blocks"),
+    "loss_by_controls": Column("the loss before the input stall is kept within its bound"),
+    "bound_low": Column("least input stall: minus what fetching takes 1 rank (control loader)"),
+    "bound_high": Column("most input stall: what fetching takes all ranks (control loader)"),
+    "launches_needed": Column("launches that would about separate the largest loss"),
+    "loss_n": Column("blocks of launches", label="n", write=COUNT),
+    "notes": Column("what is doubtful or could not be separated"),
+    "reason": Column("why there are no parts", label="reason"),
+}
 FINDING = Finding(
-    name="waterfalls",
+    name="waterfall",
     title="Where the speed goes",
-    compute=lambda study: waterfalls_of(study.launches),
-    sentences=_sentences,
-    plots=_plots,
-    more=lambda waterfalls: (LOSSES.of(loss_rows(waterfalls)),),
-    screen=_screen,
-    figures={"waterfall": _figure},
-    data=lambda waterfalls: {"waterfalls": waterfall_rows(waterfalls)},
+    compute=waterfalls,
+    # One screen has the sentence alone.
+    columns={name: replace(column, is_detail=True) for name, column in COLUMNS.items()},
+    sentence=sentence,
+    drawings=(
+        Drawing(
+            name="waterfall",
+            draw=draw,
+            rows=lambda frame: on_most_ranks(frame[frame["reason"] == ""]),
+            size=(5.8, 2.5),
+            left=0.15,
+            about="Parts of the ideal speed that each backend loses on the most ranks; black edges: the largest, or "
+            "not separable from it.",
+        ),
+    ),
+    on_screen=True,
+    is_answer=True,
 )
-FINDINGS = (FINDING,)

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from dlscale.analysis.frames.load import Study
+from dlscale.analysis.load import Study
 from dlscale.analysis.predict.backends import ExchangeRule, rule_of
 from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
 from dlscale.analysis.predict.costs import Floats, table_of

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlscale.analysis.frames.load import Study
-from dlscale.analysis.frames.text import seconds_text
+from dlscale.analysis.load import Study
 from dlscale.analysis.predict.profile import Gradient, Profile
+from dlscale.analysis.text import seconds_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.prediction import Origin
 from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS, StepProfile

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 
 from pydantic import PositiveFloat, model_validator
 
-from dlscale.analysis.frames.text import seconds_text
 from dlscale.analysis.predict.costs import step_cost, table_of
 from dlscale.analysis.predict.network import Limits
 from dlscale.analysis.predict.profile import Gradient, Profile, at_share
+from dlscale.analysis.text import seconds_text
 from dlscale.base import definitions
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError

@@ -14,12 +14,14 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from dlscale.analysis.frames import theme
-from dlscale.analysis.frames.cells import tokens_per_sample
-from dlscale.analysis.frames.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of, of_trainings
-from dlscale.analysis.frames.load import Study
-from dlscale.analysis.frames.render import figures, page, screen
-from dlscale.analysis.frames.text import (
+from dlscale.analysis import theme
+from dlscale.analysis.cells import tokens_per_sample
+from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of, of_trainings
+from dlscale.analysis.load import Study
+from dlscale.analysis.predict.network import ASSUMED
+from dlscale.analysis.predict.prediction import PredictedCurve
+from dlscale.analysis.render import figures, page, screen
+from dlscale.analysis.text import (
     EVIDENCE,
     digits,
     listed,
@@ -28,8 +30,6 @@ from dlscale.analysis.frames.text import (
     settings_text,
     workload_title,
 )
-from dlscale.analysis.predict.network import ASSUMED
-from dlscale.analysis.predict.prediction import PredictedCurve
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.benchmarks.records.prediction import ENDING, PredictionRecord, write_predictions
 from dlscale.collectives.sharding import NONE, PARAMETERS

@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlscale.analysis.frames.findings import scaling
-from dlscale.analysis.frames.load import Study
-from dlscale.analysis.frames.statistics import NONE, Interval, ratio
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.load import Study
 from dlscale.analysis.published import verdicts
 from dlscale.analysis.published.catalogue import RATIOS, Figure, Own, Published, select
 from dlscale.analysis.published.claims import Claim, Publication, x_of
 from dlscale.analysis.published.predictions import Floats
 from dlscale.analysis.published.values import HALF_WIDTH
+from dlscale.analysis.statistics import NONE, Interval, ratio
 
 OPEN, UNKNOWN, CONSISTENT, INCONSISTENT = "open", "unknown", "consistent", "not within rounding"
 COMPARED = ("measured", "emulated", "simulated")  # kinds of evidence of our cells

@@ -18,12 +18,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.lines import Line2D
 
-from dlscale.analysis.frames import theme
-from dlscale.analysis.frames.load import Study
-from dlscale.analysis.frames.render.figures import NO_DATE
+from dlscale.analysis import theme
+from dlscale.analysis.load import Study
 from dlscale.analysis.published.catalogue import RATIOS, Figure, Panel, Published, select
 from dlscale.analysis.published.checks import own_points
 from dlscale.analysis.published.values import HALF_WIDTH, PLACES, factor
+from dlscale.analysis.render.figures import NO_DATE
 from dlscale.base.files import all_or_nothing
 from dlscale.base.strings import to_csv
 

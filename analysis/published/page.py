@@ -11,11 +11,11 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dlscale.analysis.frames.render.screen import grid
-from dlscale.analysis.frames.text import number, plural, with_limits
 from dlscale.analysis.published.catalogue import Published
 from dlscale.analysis.published.checks import CONSISTENT, INCONSISTENT, OPEN, UNKNOWN
 from dlscale.analysis.published.verdicts import AGREES, DISAGREES, VERDICTS
+from dlscale.analysis.render.screen import grid
+from dlscale.analysis.text import number, plural, with_limits
 from dlscale.base.files import write_atomically
 
 PAGE, TEMPLATE = "index.html", Path(__file__).with_name("index.html.j2")

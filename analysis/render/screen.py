@@ -1,107 +1,75 @@
-"""Findings on a terminal: one screen, or everything with `--full`.
-
-Anything that makes a number doubtful is always on the screen, in one line that says where to read more.
-"""
+"""Findings on a terminal: one screen, or everything with `full`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.markup import escape
-from rich.padding import Padding
+import pandas as pd
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
-from dlscale.analysis.declare import Sentence, Table
-from dlscale.analysis.finding import Found, or_else
-from dlscale.analysis.findings.failures import gaps, study_warnings
-from dlscale.analysis.measured import Measured
-from dlscale.analysis.plots import Block, Losses
-from dlscale.analysis.render.grid import Grid, numbered, render_table
-from dlscale.analysis.text import plural
+from dlscale.analysis.finding import Finding, of_trainings, on_most_ranks
+from dlscale.analysis.load import Study
 
-FULL = "dlscale report --full"
-MOST_NOTES = 8  # below a table
+MOST_CHARACTERS = 40  # of a text inside a table
+MOST_ROWS = 16  # of all tables on one screen; of more those on fewer ranks are left out
+LEGEND = "[ ]: 95 % intervals over launches. n: successful / planned launches. Columns: docs/columns.md."
 
 
-def render_screen(study: Measured, found: Iterable[Found]) -> RenderableType:
-    """One screen: what each finding shows there, its errors, and warnings about the study as a whole."""
-    parts: list[RenderableType] = []
-    warnings: list[str] = [sentence for sentence, _ in or_else((), lambda: study_warnings(study))]
-    for one in found:
-        shown = [part for block in one.screen for part in _on_screen(block)]
-        parts += [*shown, *([""] if shown and shown[-1] != "" else [])]
-        warnings += [one.error] if one.error else []
-    return Group(*parts, *_warning_lines([*dict.fromkeys(warnings), *or_else([], lambda: list(gaps(study)))]))
+def show(study: Study, findings: Iterable[Finding], *, console: Console, full: bool = False) -> None:
+    """Print what belongs on one screen; with `full` the sentences and tables of all findings."""
+    for finding in findings:
+        if full or finding.on_screen:
+            for part in _shown(study, finding, full=full):
+                console.print(part, highlight=False)
+    rest = "" if full else " All tables: dlscale report --full."
+    console.print(Text(f"{LEGEND}{rest}", style="dim"))
 
 
-def _on_screen(block: Block) -> Iterator[RenderableType]:
-    if isinstance(block, Sentence):
-        yield _sentence(block)
-    elif isinstance(block, Table) and block.rows:
-        notes: dict[str, int] = {}
-        yield Grid(numbered(block, notes), sections=False)
-        if notes:
-            yield Text(_notes_text(notes))
+def _shown(study: Study, finding: Finding, *, full: bool) -> Iterator[RenderableType]:
+    frame = finding.of(study)
+    if not len(frame):
+        return
+    if full:
+        yield Text(finding.title, style="bold underline")
+    if sentence := finding.sentence(frame):
+        yield Text(sentence)
+    if not full:
+        frame = finding.brief(frame)
+        frame = on_most_ranks(frame) if len(frame) > MOST_ROWS and "family" in frame else frame
+    for training, rows in of_trainings(frame):
+        table = finding.table(rows, brief=not full)
+        if table.size:
+            yield Text(table.attrs["caption"] or training, style="bold")
+            yield grid(table)
 
 
-def _sentence(sentence: Sentence) -> RenderableType:
-    """The sentence; further lines are indented as the first is."""
-    words = sentence.text.lstrip()
-    text = Text(words, style="bold" if sentence.strong else "dim" if sentence.quiet else "")
-    return Padding.indent(text, indent) if (indent := len(sentence.text) - len(words)) else text
+def grid(table: pd.DataFrame, *, folded: bool = False) -> RenderableType:
+    """A table of texts, numbers to the right; long texts are numbered, and stand once each below it, or are folded."""
+    shown, notes = Table(box=None, header_style="dim", pad_edge=False), dict[str, int]()
+    texts = table.copy()
+    for heading in table:
+        numeric = not folded and is_numeric(table[heading])
+        if not folded and not numeric and table[heading].str.len().max() > MOST_CHARACTERS:
+            parts = table[heading].str.split("; ")
+            for own in parts:
+                for part in filter(None, own):
+                    notes.setdefault(part, len(notes) + 1)
+            texts[heading] = [", ".join(str(notes[part]) for part in own if part) for own in parts]
+        label, _, unit = str(heading).partition(" [")
+        title = Text(f"{label}\n[{unit}" if unit else label)
+        shown.add_column(
+            title,
+            justify="right" if numeric else "left",
+            overflow="fold",
+            vertical="top" if folded else "bottom",
+        )
+    for row in texts.itertuples(index=False):
+        shown.add_row(*(Text(cell) for cell in row))
+    return Group(shown, *(Text(f"{place}: {note}", style="dim") for note, place in notes.items()))
 
 
-def _notes_text(notes: dict[str, int]) -> str:
-    listed = [f"({mark}) {note}" for note, mark in notes.items() if mark <= MOST_NOTES]
-    more = [f"{plural(len(notes) - MOST_NOTES, 'note')} more: {FULL}"] if len(notes) > MOST_NOTES else []
-    return "; ".join([*listed, *more])
-
-
-def _warning_lines(warnings: Sequence[str]) -> Iterator[RenderableType]:
-    """Each warning on two lines at most; the heading says where to read them in full."""
-    if warnings:
-        yield Text(f"Warnings ({FULL} and the page have more)", style="bold")
-    yield from (Padding.indent(Cut(" ".join(warning.split())), 2) for warning in warnings)
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A text on two lines at most, and `…` where it goes on."""
-
-    text: str
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        lines = Text(self.text).wrap(console, options.max_width)
-        for number, line in enumerate(lines[:2], 1):
-            line.rstrip()
-            if number < len(lines) and number == 2:
-                line.truncate(options.max_width - 1)
-                line.append("…")
-            yield line
-
-
-def render_full(study: Measured, found: Iterable[Found]) -> RenderableType:
-    """All sentences and tables of all findings."""
-    warnings = or_else((), lambda: study_warnings(study))
-    return Group(*(escape(sentence) for sentence, _ in warnings), render_findings(found))
-
-
-def render_findings(found: Iterable[Found]) -> RenderableType:
-    """All sentences and tables of these findings, which may be of several studies."""
-    parts: list[RenderableType] = []
-    for one in found:
-        shown = [part for block in one.blocks for part in in_full(block)]
-        parts += [f"[bold]{escape(one.finding.title)}[/bold]", *shown, ""] if shown else []
-    return Group(*parts)
-
-
-def in_full(block: Block) -> Iterator[RenderableType]:
-    """The sentences and tables of a block in full."""
-    if isinstance(block, Sentence):
-        yield _sentence(block)
-    elif isinstance(block, Table):
-        yield from render_table(block)
-    elif isinstance(block, Losses):
-        yield from map(Text, block.texts)
+def is_numeric(texts: pd.Series) -> bool:
+    """Whether a column of texts is one of numbers."""
+    return all(text.lstrip("+-")[:1].isdigit() for text in texts if text)

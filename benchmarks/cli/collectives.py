@@ -205,8 +205,8 @@ def report(folder: Path | None, results: Path, as_json: bool) -> int:
 
 
 def _show(folder: Path, *, as_json: bool) -> int:
-    from dlscale.analysis.frames import message_sizes_report as shown
-    from dlscale.analysis.frames.message_sizes import message_sizes, validity
+    from dlscale.analysis import message_sizes_report as shown
+    from dlscale.analysis.message_sizes import message_sizes, validity
     from dlscale.benchmarks.records.message_sizes import load_run
 
     run, launches = load_run(folder)

@@ -16,7 +16,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from dlscale.analysis.frames.compare import (
+from dlscale.analysis.compare import (
     beside_earlier,
     between,
     compare_studies,
@@ -26,12 +26,12 @@ from dlscale.analysis.frames.compare import (
     good_records,
     pairs_between,
 )
-from dlscale.analysis.frames.declaration import declared
-from dlscale.analysis.frames.finding import Finding
-from dlscale.analysis.frames.findings import cautions, comparison
-from dlscale.analysis.frames.load import Study
-from dlscale.analysis.frames.render import screen
-from dlscale.analysis.frames.render.text import as_data, rows_of
+from dlscale.analysis.declaration import declared
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings import cautions, comparison
+from dlscale.analysis.load import Study
+from dlscale.analysis.render import screen
+from dlscale.analysis.render.text import as_data, rows_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.option_kinds import Backends, Counts, Words

@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-from dlscale.analysis.frames.findings import load_all, scaling
-from dlscale.analysis.frames.render.text import study_markdown, write_tables
-from dlscale.analysis.frames.text import plural
+from dlscale.analysis.findings import load_all, scaling
+from dlscale.analysis.render.text import study_markdown, write_tables
+from dlscale.analysis.text import plural
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, SubVerbs
 from dlscale.benchmarks.cli.options import choose_study, results_option

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from dlscale.analysis.frames.finding import Finding
-from dlscale.analysis.frames.findings import load_all
-from dlscale.analysis.frames.findings.cautions import texts
-from dlscale.analysis.frames.load import Study
-from dlscale.analysis.frames.render.figures import PAPER_INCHES, write
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings import load_all
+from dlscale.analysis.findings.cautions import texts
+from dlscale.analysis.load import Study
+from dlscale.analysis.render.figures import PAPER_INCHES, write
 from dlscale.base.errors import UsageError, unknown
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.option_kinds import Backends, Width, Words

@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from dlscale.analysis.frames.statistics import blocks_needed, half_width
+from dlscale.analysis.statistics import blocks_needed, half_width
 from dlscale.base.quantities import format_seconds
 from dlscale.base.strings import plural
 from dlscale.benchmarks.records.cell import Case, Cell

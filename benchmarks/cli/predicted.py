@@ -11,10 +11,10 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from dlscale.analysis.frames.findings import predicted
-from dlscale.analysis.frames.load import Study
-from dlscale.analysis.frames.render.screen import grid
-from dlscale.analysis.frames.render.text import rows_of
+from dlscale.analysis.findings import predicted
+from dlscale.analysis.load import Study
+from dlscale.analysis.render.screen import grid
+from dlscale.analysis.render.text import rows_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.option_kinds import Words

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from dlscale.analysis.frames.findings import scaling
-from dlscale.analysis.frames.proposal import NAME, lines, write
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.proposal import NAME, lines, write
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.option_kinds import Backends

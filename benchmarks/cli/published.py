@@ -18,7 +18,7 @@ from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.records.files import load_records
 
 if TYPE_CHECKING:
-    from dlscale.analysis.frames.load import Study
+    from dlscale.analysis.load import Study
 
 DRAWN = "published-figures"  # the folder of what is drawn, in the results folder
 
@@ -38,9 +38,9 @@ def check_published(
     2 if a number of ours or two published ones disagree, 4 if nothing was compared in a figure that was asked for, or
     more launches are needed to tell. Raises UsageError.
     """
-    from dlscale.analysis.frames.render.text import rows_of
     from dlscale.analysis.published import checks, page, verdicts
     from dlscale.analysis.published.catalogue import FOLDER, load_published
+    from dlscale.analysis.render.text import rows_of
 
     published = load_published(folder or FOLDER)
     published.named(names)  # a misspelt name is reported before any record is read
@@ -121,7 +121,7 @@ def _studies(results: Path, stand_in: str | None) -> list[Study]:
 
     Raises UsageError if there is none of the system `stand_in`.
     """
-    from dlscale.analysis.frames.load import Study
+    from dlscale.analysis.load import Study
 
     studies = []
     folders = sorted(path.parent for path in results.glob("*/*/study.json"))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from dlscale.analysis.frames.finding import CELL_FIELDS, PLACE, Column
-from dlscale.analysis.frames.findings import load_all
+from dlscale.analysis.finding import CELL_FIELDS, PLACE, Column
+from dlscale.analysis.findings import load_all
 from dlscale.benchmarks.cli import VERBS, cli
 from dlscale.benchmarks.cli.request import OPTIONS
 from dlscale.benchmarks.study.settings import Option, variables

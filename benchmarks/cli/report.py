@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from dlscale.analysis.frames.findings import compression, scaling, solution
-from dlscale.analysis.frames.findings.cautions import failed_cases
-from dlscale.analysis.frames.findings.compression import FAILED
-from dlscale.analysis.frames.load import Study
-from dlscale.analysis.frames.render import screen
-from dlscale.analysis.frames.render.text import as_data
+from dlscale.analysis.findings import compression, scaling, solution
+from dlscale.analysis.findings.cautions import failed_cases
+from dlscale.analysis.findings.compression import FAILED
+from dlscale.analysis.load import Study
+from dlscale.analysis.render import screen
+from dlscale.analysis.render.text import as_data
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.browser import open_page

@@ -18,7 +18,7 @@ import rich_click
 from pydantic import Field, PositiveFloat
 from pydantic.config import JsonDict
 
-from dlscale.analysis.frames.statistics import blocks_needed
+from dlscale.analysis.statistics import blocks_needed
 from dlscale.base import definitions
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError

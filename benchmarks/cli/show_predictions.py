@@ -11,7 +11,7 @@ import click
 from pydantic import Field
 from rich.console import Console
 
-from dlscale.analysis.frames.finding import Finding
+from dlscale.analysis.finding import Finding
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
 from dlscale.base.definitions import Frozen, read_json
 from dlscale.base.strings import Text
@@ -130,8 +130,8 @@ def predictions_in(folder: Path) -> list[PredictionRecord]:
 
 
 def _print_json(records: Sequence[PredictionRecord], more: Sequence[Finding] = ()) -> None:
-    from dlscale.analysis.frames.render.text import as_data
     from dlscale.analysis.predict import show
+    from dlscale.analysis.render.text import as_data
 
     study = show.study_of(records)
     json.dump(as_data(study, [show.PREDICTION, show.ORIGINS, *more]), sys.stdout)

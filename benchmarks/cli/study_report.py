@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from dlscale.analysis.frames.finding import Finding, checked
-from dlscale.analysis.frames.findings import load_all
-from dlscale.analysis.frames.load import Study
-from dlscale.analysis.frames.render import page
+from dlscale.analysis.finding import Finding, checked
+from dlscale.analysis.findings import load_all
+from dlscale.analysis.load import Study
+from dlscale.analysis.render import page
 from dlscale.benchmarks.cli.plan_table import counted
 from dlscale.benchmarks.cli.stated_study import study_in
 from dlscale.benchmarks.records.cell import Case

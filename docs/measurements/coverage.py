@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dlscale.analysis.frames.statistics import median_interval, ratio
+from dlscale.analysis.statistics import median_interval, ratio
 
 Values = NDArray[np.float64]
 LAUNCHES = (6, 8, 10)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dlscale.analysis.frames.statistics import half_width, ratio, t_interval
+from dlscale.analysis.statistics import half_width, ratio, t_interval
 
 NUM_STUDIES = 2000  # the standard error of a coverage near 0.95 is then 0.5 %
 TRUTH = 0.9

@@ -1,126 +1,108 @@
-"""What holds for every finding, of studies of all kinds, and what one that fails leaves to the others."""
+"""What every finding keeps, whatever it says: its columns, strict JSON, and nothing of nothing."""
 
 import json
-import math
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from functools import cache
+from io import StringIO
+from pathlib import Path
 
+import pandas as pd
 import pytest
+from rich.console import Console
 
-from dlscale.analysis.declare import Sentence, Table
-from dlscale.analysis.finding import Finding, collect
-from dlscale.analysis.findings import load_all
-from dlscale.analysis.measured import measure
-from dlscale.analysis.render.data import study_json
-from dlscale.analysis.render.html.document import render
-from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.markdown import study_markdown
-from dlscale.analysis.render.screen import render_full, render_screen
-from dlscale.benchmarks.records.cell import Case
-from tests.analysis.reading import printed
-from tests.made_records import make_record, make_study
+from dlscale.analysis import theme
+from dlscale.analysis.finding import PLACE, Finding
+from dlscale.analysis.findings import NAMES, load_all
+from dlscale.analysis.load import Study
+from dlscale.analysis.render import figures, page, screen, text
+from dlscale.benchmarks.records.files import BadFile, load_records
+from dlscale.benchmarks.records.record import Record
+from tests.made_records import in_detail, make_record, make_study, profile_record
 
-FINDINGS = load_all()
-KINDS = ("empty", "planned", "one launch", "two backends", "failures", "impossible times")
+GOLDEN = Path(__file__).parents[1] / "golden" / "records"
+FOLDERS = ("weak-scaling-2c2a4218", "servers-3f9de700")
+STUDIES = ("nothing", "one launch", "planned", "failures", "bad files", "profile", "made", *FOLDERS)
 
 
-@pytest.fixture(params=KINDS)
-def study(request):
-    one = make_record(backend="ring", num_ranks=2)
-    failed = [make_record(block=block, failure="hang") for block in range(3)]
-    match request.param:
-        case "empty":
-            return measure([])
-        case "planned":
-            return measure(
-                [], planned=[Case(cell=one.case.cell, block=block, position=0) for block in range(3)]
-            )
-        case "one launch":
-            return measure([one])
-        case "failures":
-            return measure([*make_study(num_blocks=2), *failed])
-        case "impossible times":
-            return measure([*make_study(num_blocks=2), make_record(block=7, samples_per_second=math.inf)])
-    return measure(make_study(efficiency={"none": (1.0, 0.98), "ring": (0.99, 0.92)}), order=("ring",))
+@cache
+def study_of(name: str) -> Study:
+    launch, failed = make_record(), make_record(failure="it hung")
+    records: dict[str, list[Record]] = {
+        "one launch": [launch],
+        "failures": [failed, make_record(backend="ring", num_ranks=2, failure="it hung")],
+        "profile": [profile_record()],
+        "made": [in_detail(record) for record in make_study(num_blocks=3)],
+    }
+    bad = [BadFile(path=Path("x.json"), reason="<script>alert(1)</script>")] if name == "bad files" else []
+    if name in FOLDERS:
+        records[name], bad = load_records(GOLDEN / name)
+    planned = [launch.case] if name == "planned" else []
+    return Study(records.get(name, []), planned=planned, bad_files=bad, name=name)
 
 
-def test_no_finding_fails(study):
-    assert [one.error for one in collect(FINDINGS, study) if one.error] == []
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "finding" in metafunc.fixturenames:
+        metafunc.parametrize("finding", load_all(), ids=list(NAMES))
+    if "study" in metafunc.fixturenames:
+        metafunc.parametrize("study", STUDIES, ids=str, indirect=True)
 
 
-def test_what_programs_read_is_flat_and_finite(study):
-    data = json.loads(json.dumps(study_json(collect(FINDINGS, study)), allow_nan=False))
-    assert data["schema"] == 1
-    lists = [value for value in data.values() if isinstance(value, list)]
-    rows = [row for value in lists for row in value if isinstance(row, dict)]
-    assert not [value for row in rows for value in row.values() if isinstance(value, dict)]
+@pytest.fixture
+def study(request: pytest.FixtureRequest) -> Study:
+    return study_of(request.param)
 
 
-def test_tables_are_as_wide_as_their_columns_and_have_names_of_their_own(study):
-    blocks = [block for one in collect(FINDINGS, study) for block in one.blocks]
-    tables = [block for block in blocks if isinstance(block, Table)]
-    assert len({table.name for table in tables}) == len(tables)
-    for table in tables:
-        assert {len(row.values) for row in table.rows} == {len(table.columns)}
-        finite = [value for row in table.rows for value in row.data.values() if isinstance(value, float)]
-        assert all(map(math.isfinite, finite))
+def test_a_finding_computes_the_columns_that_it_declares(finding: Finding, study: Study) -> None:
+    frame = finding.of(study)
+    exported = finding.exported(frame)
+    missing = [name for name in finding.columns if name not in frame]
+    assert not missing, f"declared, and not computed: {missing}"
+    assert {*exported} >= {*finding.columns} - {*PLACE} - {"training", "constants", "name"}
+    assert frame.columns.is_unique
+    assert not [name for name, column in finding.columns.items() if column.label and not column.about]
+    assert finding.table(frame).shape[0] in (0, len(frame))
 
 
-def test_every_renderer_shows_it(study):
-    found = collect(FINDINGS, study)
-    page = page_of(study, found)
-    assert render(page) == render(page_of(study, collect(FINDINGS, study))), "equal records, equal bytes"
-    text = printed(render_screen(study, found), render_full(study, found), width=80)
-    assert max(map(len, text.splitlines())) <= 80
-    assert study_markdown(found, origin="here").endswith("Origin: here.\n")
+def test_json_is_strict_and_has_a_list_of_rows_per_finding(study: Study) -> None:
+    data = json.loads(json.dumps(text.as_data(study, load_all()), allow_nan=False))
+    assert {*data} >= {finding.name for finding in load_all() if finding.columns}
+    for finding in load_all():
+        assert len(data.get(finding.name, [])) in (0, len(finding.of(study)))
 
 
-def test_names_are_unique_and_sections_exist():
-    names = [finding.name for finding in FINDINGS]
-    assert len(set(names)) == len(names)
-    assert {finding.under for finding in FINDINGS} - {""} <= set(names)
+def test_a_sentence_is_said_of_rows_only(finding: Finding, study: Study) -> None:
+    frame = finding.of(study)
+    if len(frame):
+        assert isinstance(finding.sentence(frame), str)
+        for drawing in finding.drawings:
+            assert {*drawing.rows(frame)} <= {*frame}
 
 
-def odd(records: Any) -> Iterator[Sentence]:
-    if any(record.attempt == 3 for record in records):
-        raise ValueError("an odd record")
-    yield Sentence(text=f"{len(records)} sound records")
+def test_renderers_show_every_study(study: Study, tmp_path: Path) -> None:
+    out = StringIO()
+    screen.show(study, load_all(), console=Console(file=out, width=100), full=True)
+    sections = list(page.sections_of(study, load_all()))
+    page.write(tmp_path / "page.html", title="T", facts={}, sections=sections, origin=study.origin)
+    assert not study.errors
+    assert "<script>alert" not in (tmp_path / "page.html").read_text()
+    assert "nan" not in out.getvalue().lower().split()
+    titles = {finding.title for finding in load_all() if len(finding.of(study))}
+    assert {section.title for section in sections} <= titles
 
 
-BROKEN = Finding(name="broken", title="Broken", compute=lambda study: study.records, sentences=odd)
+def test_a_study_without_a_row_has_no_section() -> None:
+    assert list(page.sections_of(study_of("nothing"), load_all())) == []
 
 
-def test_one_that_raises_says_so_and_leaves_the_others_alone():
-    records = make_study()
-    (sound,) = collect([BROKEN], measure(records))
-    assert [block.text for block in sound.blocks] == [f"{len(records)} sound records"]
-    culprit = make_record(block=9, attempt=3)
-    study = measure([*records, culprit])
-    found = collect([BROKEN, *FINDINGS], study)
-    assert found[0].error == (
-        f"Broken could not be computed, because of the record {culprit.case.id}.3.json: ValueError: an odd record."
-    )
-    assert [one.finding.name for one in found if one.error] == ["broken"]
-    assert study_json(found)["errors"] == {"broken": found[0].error}
-    page = page_of(study, found)
-    assert found[0].error in {block.text for block in page.sections[0].blocks if isinstance(block, Sentence)}
-    assert len(page.sections) == 1 + len(page_of(study, found[1:]).sections)
-    assert found[0].error in printed(render_screen(study, found), width=200)
+@pytest.mark.parametrize("name", ["profile", "made", "weak-scaling-2c2a4218"])
+def test_every_figure_can_be_drawn(name: str, tmp_path: Path) -> None:
+    theme.use()
+    paths = figures.write(study_of(name), load_all(), tmp_path)
+    assert paths
+    assert not study_of(name).errors
+    assert all(path.stat().st_size > 1000 for path in paths)
 
 
-def test_one_that_raises_takes_down_neither_the_head_of_the_page_nor_the_screen(monkeypatch):
-    """Verdict, strips and warnings rest on findings, too."""
-    study = measure(make_study(), order=("ring",))
-    healthy = page_of(study, collect(FINDINGS, study))
-    for broken in FINDINGS:
-        failing = replace(broken, compute=_raises)
-        again = measure(make_study(), order=("ring",))
-        found = collect([failing if one is broken else one for one in FINDINGS], again)
-        page = page_of(again, found)
-        assert page.title == healthy.title
-        printed(render_screen(again, found))
-
-
-def _raises(_: Any) -> Any:
-    raise ArithmeticError("by a test")
+def test_names_are_those_of_the_files_and_unique() -> None:
+    assert [finding.name for finding in load_all()] == [*NAMES]
+    titles = pd.Series([finding.title for finding in load_all()])
+    assert titles.is_unique

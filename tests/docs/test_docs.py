@@ -14,7 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from dlscale.analysis.frames.load import Study
+from dlscale.analysis.load import Study
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import VERBS, cli, reference

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import curve_fit
 
-from dlscale.analysis.frames.text import size_text
 from dlscale.analysis.predict.backends import ExchangeRule, rule_of
 from dlscale.analysis.predict.calibrating import LINKS_OF, step_error
 from dlscale.analysis.predict.calibration import Calibration, CalibrationPoint, calibrated, predicted_seconds
@@ -26,7 +26,8 @@ from dlscale.analysis.predict.network import Machine, network_of
 from dlscale.analysis.predict.noise import noise_of_steps
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.scenario import Scenario
-from dlscale.analysis.render.markdown import markdown_table
+from dlscale.analysis.render.text import markdown
+from dlscale.analysis.text import size_text
 from dlscale.benchmarks.systems.system import load_system
 from tests.validation.law import law_efficiency
 from tests.validation.measured_hosts import BucketTime, MeasuredHosts, StepTime
@@ -315,7 +316,7 @@ def _two_lines(rows: Sequence[Compared]) -> list[str]:
                 f"{100 * errors[-1]:.1f} % off; asked were {100 * MEDIAN_TOLERANCE:g} and {100 * WORST_TOLERANCE:g} %."
             )
     lines.append(f"More than {100 * MEDIAN_TOLERANCE:g} % off:")
-    return [*lines, "", *markdown_table(columns, cells, words=columns[:2])]
+    return [*lines, "", *markdown(pd.DataFrame(cells, columns=columns)).splitlines()]
 
 
 def _left_out_lines(rows: Sequence[Compared]) -> list[str]:
@@ -350,7 +351,7 @@ def _left_out_lines(rows: Sequence[Compared]) -> list[str]:
         f"the universal scalability law for {nearer} of {len(both)}; half of the errors are within "
         f"{_half([row.error for row in both])} and {_half([row.law_error or 0.0 for row in both])}."
     )
-    return [verdict, "", *markdown_table(columns, cells, words=[*columns[:2], "inside"])]
+    return [verdict, "", *markdown(pd.DataFrame(cells, columns=columns)).splitlines()]
 
 
 def _names(row: Compared) -> list[str]:

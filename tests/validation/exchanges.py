@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dlscale.analysis.frames.text import size_text
+import pandas as pd
+
 from dlscale.analysis.predict.exchange import NetworkExchange, cost
 from dlscale.analysis.predict.network import Groups, Network
-from dlscale.analysis.render.markdown import markdown_table
+from dlscale.analysis.render.text import markdown
+from dlscale.analysis.text import size_text
 
 CLOSED_FORM_TOLERANCE, REPLAY_TOLERANCE = 0.005, 0.01
 SIZES = (2**20, 25 * 2**20)
@@ -149,7 +151,7 @@ def check_lines(checks: Sequence[Check]) -> list[str]:
         f"{passed} of {len(checks)} within {100 * checks[0].tolerance:g} %; the largest error is "
         f"{_percent(worst)}."
     )
-    table = [*markdown_table(columns, cells, words=columns[:2] + columns[4:5]), ""] if cells else []
+    table = [*markdown(pd.DataFrame(cells, columns=columns)).splitlines(), ""] if cells else []
     return [verdict, "", *table]
 
 

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from dlscale.analysis.published.catalogue import Published, load_published
 from dlscale.analysis.published.claims import DeviceCurve, Publication, x_of
 from dlscale.analysis.published.predictions import Predictions
 from dlscale.analysis.published.verdicts import DISAGREES, claim_verdicts, load_publications, points
-from dlscale.analysis.render.markdown import markdown_table
+from dlscale.analysis.render.text import markdown
 from tests.validation.law import law_fit
 
 
@@ -64,7 +66,7 @@ def published_lines() -> list[str]:
     return [
         f"{inside} of {len(points_of)} inside the band.",
         "",
-        *markdown_table(columns, rows, words=columns),
+        *markdown(pd.DataFrame(rows, columns=columns)).splitlines(),
         "",
         *(f"* Missed, {'; '.join(titles)}: {reason}." for reason, titles in missed.items()),
         "",
@@ -90,7 +92,7 @@ def _law_lines(curves: Sequence[PublishedCurve], published: Published) -> list[s
         "The law is fitted to the first three sizes of a curve beyond its base, the prediction to none of them. "
         f"The prediction is nearer to what is published for {nearer} of {len(rows)} curves:",
         "",
-        *markdown_table(columns, rows, words=["curve"]),
+        *markdown(pd.DataFrame(rows, columns=columns)).splitlines(),
         "",
     ]
 

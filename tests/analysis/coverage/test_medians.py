@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
-from dlscale.analysis.frames.statistics import LEVEL, median_interval
+from dlscale.analysis.statistics import LEVEL, median_interval
 
 from .conftest import MACHINES, drifting, studies
 

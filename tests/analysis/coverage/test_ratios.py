@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.frames.statistics import difference, ratio
+from dlscale.analysis.statistics import difference, ratio
 
 from .conftest import MACHINES, studies
 

@@ -8,15 +8,14 @@ package that the script imports (`horovod_.py`).
 """
 
 import ast
-import csv
 import io
 import tokenize
-from collections.abc import Iterable
-from dataclasses import asdict, fields
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from dlscale.analysis.findings.productivity import STORED, Change
+import pandas as pd
+
+from dlscale.analysis.findings.productivity import STORED
 
 DOCS = Path(__file__).parents[3] / "docs"
 BEGIN, END = "<!-- counted -->", "<!-- end of what was counted -->"
@@ -53,42 +52,27 @@ def count_changes(single: str, distributed: str) -> tuple[int, int, int]:
     return added, changed, removed
 
 
-def measure_examples(examples: Path = DOCS / "examples") -> list[Change]:
+def measure_examples(examples: Path = DOCS / "examples") -> pd.DataFrame:
     """The changes of all scripts, by framework, the backend with the fewest lines first."""
-    changes = []
+    rows = []
     for single in examples.glob("*/single.py"):
         for script in (path for path in single.parent.glob("*.py") if path != single):
-            added, changed, removed = count_changes(single.read_text(), script.read_text())
-            change = Change(
-                framework=single.parent.name,
-                backend=script.stem.rstrip("_"),
-                added=added,
-                changed=changed,
-                removed=removed,
-                script=f"{single.parent.name}/{script.name}",
-            )
-            changes.append(change)
-    return sorted(
-        changes, key=lambda one: (one.framework, one.added + one.changed + one.removed, one.backend)
-    )
+            name = f"{single.parent.name}/{script.name}"
+            counts = count_changes(single.read_text(), script.read_text())
+            rows.append((single.parent.name, script.stem.rstrip("_"), *counts, name))
+    frame = pd.DataFrame(rows, columns=["framework", "backend", "added", "changed", "removed", "script"])
+    total = frame["added"] + frame["changed"] + frame["removed"]
+    order = frame.assign(total=total).sort_values(["framework", "total", "backend"]).index
+    return frame.loc[order].reset_index(drop=True)
 
 
-def changes_csv(changes: Iterable[Change]) -> str:
-    """The changes as the text of the stored CSV file."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Change)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(change) for change in changes)
-    return text.getvalue()
-
-
-def in_page(page: str, changes: Iterable[Change]) -> str:
+def in_page(page: str, changes: pd.DataFrame) -> str:
     """The page with the table of the changes between its markers."""
     lines = ["| framework | backend | added | changed | removed |", "| --- | --- | ---: | ---: | ---: |"]
     lines += [
         f"| {one.framework} | [`{one.backend}`](../examples/{one.script}) "
         f"| {one.added} | {one.changed} | {one.removed} |"
-        for one in changes
+        for one in changes.itertuples()
     ]
     before, rest = page.split(f"{BEGIN}\n", 1)
     return "\n".join([f"{before}{BEGIN}", *lines, f"{END}{rest.split(END, 1)[1]}"])
@@ -97,4 +81,4 @@ def in_page(page: str, changes: Iterable[Change]) -> str:
 if __name__ == "__main__":
     found, path = measure_examples(), DOCS / "measurements" / "productivity.md"
     path.write_text(in_page(path.read_text(), found))
-    STORED.write_text(changes_csv(found))
+    found.to_csv(STORED, index=False, lineterminator="\n")

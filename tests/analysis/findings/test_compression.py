@@ -1,128 +1,106 @@
-"""Compressed cells beside uncompressed ones, from records with known speeds and qualities."""
+"""Compressed cells against uncompressed ones, from records with known speeds and qualities."""
 
+import numpy as np
 import pytest
 
-from dlscale.analysis.findings.compression import compressed_cells
-from dlscale.analysis.measured import measure
-from dlscale.analysis.records import wire_bytes, wire_share
-from dlscale.benchmarks.cli import main
-from tests.analysis.reading import data_of, screen_text
-from tests.made_records import TARGET, make_record, solved, write_study
+from dlscale.analysis.findings.compression import FINDING, has_failed
+from dlscale.analysis.load import Study
+from tests.made_records import TARGET, make_record, solved
 
 TOPK = {"compression": "topk", "topk_share": 0.02}
+PLAIN = {"auc": {10: 0.5, 20: 0.8, 30: 0.95}}
+MISSED = {"auc": {10: 0.5, 20: 0.8, 30: 0.85}, "end": "budget"}
 
 
 def record(options, *, told=None, target=None, block=0, **fields):
-    made = make_record(
-        backend="mpi",
-        num_ranks=2,
-        backend_options=options,
-        block=block,
-        **({"target": TARGET, "local_batch": 16} if target else {}),
-        **fields,
-    )
-    settings = {"bucket_bytes": "300,100", **(told or {})}
-    made = made.model_copy(update={"backend_settings": settings})
+    own = {"target": TARGET, "local_batch": 16} if target else {}
+    made = make_record(backend="mpi", num_ranks=2, backend_options=options, block=block, **own | fields)
+    made = made.model_copy(update={"backend_settings": {"bucket_bytes": "300,100", **(told or {})}})
     if not target:
         return made
     found = [{"step": step, "seconds": step * 0.1, "auc": auc} for step, auc in target["auc"].items()]
     return solved(made, *found, end=target.get("end", "reached"))
 
 
-def study(*, plain, compressed, blocks=3):
+def study(*, plain, compressed, options=None, blocks=3):
     records = []
     for block in range(blocks):
-        records.append(record({"compression": "none"}, target=plain, block=block))
-        told = {"compression": "topk", "wire_bytes": 40}
-        records.append(record(TOPK, told=told, target=compressed, block=block))
-    return records
+        records.append(record(options or {"compression": "none"}, target=plain, block=block))
+        records.append(record(TOPK, told={"wire_bytes": 40}, target=compressed, block=block))
+    return Study(records)
 
 
-def compared(records):
-    (cell,) = compressed_cells(measure(records).launches)
-    return cell
+def compared(study):
+    (row,) = FINDING.of(study).to_dict("records")
+    return row
 
 
-PLAIN = {"auc": {10: 0.5, 20: 0.8, 30: 0.95}}
-
-
-@pytest.fixture
-def status(tmp_path):
-    """The exit status of a report of these records."""
-
-    def ask(records):
-        folder = tmp_path / f"study-{len(list(tmp_path.iterdir()))}"
-        write_study(folder, records, planned=True, study={"backends": ["mpi"]})
-        with pytest.raises(SystemExit) as ended:
-            main(["report", str(folder)])
-        return ended.value.code
-
-    return ask
-
-
-def test_a_failed_gate_is_a_failed_report(status):
-    assert status(study(plain=PLAIN, compressed={"auc": {10: 0.5, 20: 0.8, 30: 0.95}})) == 0
-    missed = {"auc": {10: 0.5, 20: 0.8, 30: 0.85}, "end": "budget"}
-    assert status(study(plain=PLAIN, compressed=missed)) == 2
-
-
-def test_a_training_that_learns_as_well_passes():
-    cell = compared(study(plain=PLAIN, compressed={"auc": {10: 0.5, 20: 0.796, 30: 0.7, 40: 0.95}}))
-    assert cell.gate == "passed"
-    assert cell.quality_change.center == pytest.approx(-0.005), "where neither of them ended"
-    assert cell.samples_ratio.center == pytest.approx(4 / 3)
-    assert (cell.wire_bytes, cell.wire_share) == (40, pytest.approx(0.1))
-    assert cell.reference.backend_options == {"compression": "none"}
-    assert "1.33 [1.33, 1.33] times as many samples needed" in cell.text
-    assert "accuracy gate passed" in cell.text
+@pytest.mark.parametrize("options", [{}, {"compression": "none"}, {"compression": "none", "topk_share": 0.1}])
+def test_a_training_that_learns_as_well_passes(options):
+    auc = {10: 0.5, 20: 0.796, 30: 0.7, 40: 0.95}
+    found = study(plain=PLAIN, compressed={"auc": auc}, options=options)
+    row = compared(found)
+    assert (row["accuracy_gate"], has_failed(found)) == ("passed", False)
+    assert row["quality_change"] == pytest.approx(-0.005), "where neither of them ended"
+    assert (row["rate_ratio"], row["samples_ratio"]) == (pytest.approx(1), pytest.approx(4 / 3))
+    assert (row["wire_bytes"], row["wire_share"]) == (40, pytest.approx(0.1))
+    assert FINDING.sentence(FINDING.of(found)) == (
+        f"Accuracy gate passed: {row['name']} on 2 ranks "
+        "(the target is reached, at most 1 % worse after as many samples)."
+    )
 
 
 @pytest.mark.parametrize(
-    ("compressed", "num_reached", "words"),
+    ("compressed", "num_reached", "why"),
     [
-        ({"auc": {10: 0.5, 20: 0.78, 30: 0.95}}, 3, "2.50 % worse after as many samples (1 % is allowed)"),
-        ({"auc": {10: 0.5, 20: 0.8, 30: 0.8}, "end": "budget"}, 0, "3 of 3 trainings missed the target"),
+        ({"auc": {10: 0.5, 20: 0.78, 30: 0.95}}, 3, "2.50 % worse after as many samples, 1 % is allowed"),
+        (MISSED, 0, "3 of 3 trainings missed the target"),
     ],
 )
-def test_what_is_worse_or_misses_the_target_fails(compressed, num_reached, words):
-    cell = compared(study(plain=PLAIN, compressed=compressed))
-    assert (cell.gate, cell.num_reached, cell.num_trainings) == ("failed", num_reached, 3)
-    assert (cell.samples_ratio is None) == (num_reached == 0)
-    assert words in cell.text
+def test_what_is_worse_or_misses_the_target_fails(compressed, num_reached, why):
+    found = study(plain=PLAIN, compressed=compressed)
+    row = compared(found)
+    assert has_failed(found)
+    assert (row["accuracy_gate"], row["num_reached"], row["num_trainings"]) == ("failed", num_reached, 3)
+    assert np.isnan(row["samples_ratio"]) == (num_reached == 0)
+    assert row["why"] == why
 
 
 def test_where_the_uncompressed_one_misses_nothing_is_judged():
-    missed = {"auc": {10: 0.5, 20: 0.8, 30: 0.8}, "end": "budget"}
-    cell = compared(study(plain=missed, compressed=PLAIN))
-    assert cell.gate == "not judged"
-    only = [one for one in study(plain=PLAIN, compressed=PLAIN) if "wire_bytes" in one.backend_settings]
-    assert compared(only).why == "no uncompressed training of the same backend and ranks"
+    missed = compared(study(plain=MISSED, compressed=PLAIN))
+    assert (missed["accuracy_gate"], missed["why"]) == (
+        "not judged",
+        "uncompressed trainings missed the target themselves",
+    )
+    alone = compared(Study([record(TOPK, target=PLAIN)]))
+    assert alone["why"] == "the uncompressed training was not measured"
+    other = compared(Study([record(TOPK, target=PLAIN), record({}, target=PLAIN, cores_per_rank=2)]))
+    assert np.isnan(other["rate_ratio"]), "differs in more"
+    early = compared(study(plain=PLAIN, compressed={"auc": {5: 0.95}}))
+    assert early["why"] == "no evaluation after as many samples before the end"
 
 
 def test_a_study_of_throughput_says_that_quality_was_not_measured():
-    cell = compared(study(plain=None, compressed=None))
-    assert cell.rate_ratio.center == pytest.approx(1)
-    assert "quality not measured: dlscale run time-to-solution" in cell.text
-    assert "--set backend_options='mpi.compression=none|topk,mpi.topk_share=0.02' --ranks 2" in cell.text
-
-
-def test_the_row_is_in_every_report():
-    records = study(plain=PLAIN, compressed={"auc": {10: 0.5, 20: 0.7, 30: 0.95}})
-    table = measure(records)
-    (row,) = data_of(table)["compression"]
-    assert (row["accuracy_gate"], row["wire_bytes"], row["quality_tolerance"]) == ("failed", 40, 0.01)
-    assert "accuracy gate failed: 12.5 % worse" in screen_text(table)
-    assert not data_of(measure([records[0]]))["compression"]
+    row = compared(study(plain=None, compressed=None))
+    assert row["rate_ratio"] == pytest.approx(1)
+    assert row["why"] == (
+        "dlscale run time-to-solution --workloads hep_cnn --frameworks torch --backends none,mpi --set "
+        "backend_options='mpi.compression=none|topk,mpi.topk_share=0.02' --ranks 2 --preset tiny measures it"
+    )
 
 
 @pytest.mark.parametrize(
     ("told", "sent", "share"),
-    [
-        ({"wire_bytes": 40}, 40, 0.1),
-        ({"wire_bytes": "40 | 60"}, 50, 0.125),
-        ({}, None, None),
-    ],
+    [({"wire_bytes": 40}, 40, 0.1), ({"wire_bytes": "40 | 60"}, 50, 0.125), ({}, np.nan, np.nan)],
 )
 def test_bytes_are_read_as_the_backend_counted_them(told, sent, share):
-    made = record({}, told=told)
-    assert (wire_bytes(made), wire_share(made)) == (sent, share)
+    row = compared(Study([record(TOPK, told=told)]))
+    np.testing.assert_allclose([row["wire_bytes"], row["wire_share"]], [sent, share])
+
+
+@pytest.mark.parametrize("records", [[], [make_record()], [record(TOPK, failure="no")]])
+def test_without_compression_there_is_no_row_and_no_failure(records):
+    found = Study(records)
+    assert not len(FINDING.of(found))
+    assert not has_failed(found)
+    assert FINDING.sentence(FINDING.of(found)) == ""

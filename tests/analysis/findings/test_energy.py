@@ -1,110 +1,68 @@
-"""Joules per sample of launches whose counters are known."""
+"""Energy: joules of all machines per sample, or why there is no number."""
+
+from typing import Any
 
 import pytest
 
-from dlscale.analysis.findings.energy import Reading, energies, reading
-from dlscale.analysis.launches import launches_of
-from dlscale.analysis.measured import measure
+from dlscale.analysis.findings.energy import FINDING
+from dlscale.analysis.load import Study
 from dlscale.benchmarks.records.nodes import NodeEnergy
-from tests.analysis.reading import data_of
+from dlscale.benchmarks.records.record import Record
 from tests.made_records import make_record
 
-SAMPLES = 10 * 5 * 8  # per rank: windows, steps, local batch
+SAMPLES = 10 * 5 * 8 * 2  # of ten windows of five steps on 2 ranks
 
 
-def powered(joules, *, num_nodes=2, machines=None, seconds=20.0, **fields):
-    """A launch on several nodes; `joules` source -> of each node, None where it could not be read."""
-    record = make_record(num_ranks=num_nodes, num_nodes=num_nodes, **fields)
-    places = machines or [f"machine-{node}" for node in range(num_nodes)]
-    ranks = [
-        one.model_copy(update={"node": f"n{index}", "boot_id": places[index], "local_rank": 0})
-        for index, one in enumerate(record.ranks)
-    ]
-    energy = [
-        NodeEnergy(
-            rank=index, node=f"n{index}", source=source, parts="" if value is None else "node", joules=value,
-            seconds=None if value is None else seconds, reason="no counter" if value is None else None,
-        )
-        for source, values in joules.items()
-        for index, value in enumerate(values)
-    ]  # fmt: skip
+def launch(*entries: dict[str, Any], boots: tuple[str, ...] = ("a", "b"), block: int = 0) -> Record:
+    """A launch on 2 ranks, each on the machine of that boot."""
+    record = make_record(backend="ring", num_ranks=2, block=block)
+    ranks = [rank.model_copy(update={"boot_id": boots[rank.rank]}) for rank in record.ranks]
+    read = {"node": "n", "source": "rapl", "parts": "2 packages", "seconds": 4.0}
+    energy = [NodeEnergy.model_validate(read | entry) for entry in entries]
     return record.model_copy(update={"ranks": ranks, "energy": energy})
 
 
-def test_joules_of_all_nodes_over_samples_of_all_ranks():
-    found = reading(powered({"rapl": [3000.0, 5000.0]}))
-    assert found.samples == 2 * SAMPLES
-    assert found.joules_per_sample == pytest.approx(10)
-    assert found.watts == pytest.approx(400)
+def row(*launches: Record) -> dict[str, Any]:
+    (found,) = FINDING.of(Study(launches)).to_dict("records")
+    return dict(found)
 
 
-@pytest.mark.parametrize(
-    ("joules", "fields", "total", "sources"),
-    [
-        ({"rapl": [3000.0, 5000.0]}, {}, 8000, ("rapl",)),
-        # Whole nodes are preferred to their parts and never added.
-        ({"rapl": [3000.0, 3000.0], "pm_counters": [4000.0, 6000.0]}, {}, 10_000, ("pm_counters",)),
-        ({"rapl": [3000.0, 3000.0], "pm_counters": [4000.0, None]}, {}, 6000, ("rapl",)),
-        # Processors and GPUs are added.
-        ({"rapl": [1000.0, 1000.0], "nvml": [3000.0, 4000.0]}, {"device": "gpu"}, 9000, ("rapl", "nvml")),
-        ({"nvml": [3000.0, 4000.0]}, {"device": "gpu"}, 7000, ("nvml",)),
-        # Nodes that share a machine share its counters.
-        ({"rapl": [3000.0, 3010.0]}, {"machines": ["m", "m"], "evidence": "emulated"}, 3010, ("rapl",)),
-    ],
-)
-def test_what_was_read_counts_once(joules, fields, total, sources):
-    found = reading(powered(joules, **fields))
-    assert (found.joules, found.sources) == (total, sources)
+def test_joules_of_all_machines_over_samples() -> None:
+    both = launch({"rank": 0, "joules": 800.0}, {"rank": 1, "joules": 400.0})
+    found = row(both)
+    assert found["joules_per_sample"] == pytest.approx(1200 / SAMPLES)
+    assert found["watts"] == pytest.approx(300)
+    assert (found["counted"], found["parts"]) == ("processors and memory", "2 packages")
 
 
-def test_a_node_without_a_number_leaves_none():
-    assert reading(powered({"rapl": [3000.0, None]})) == "rapl: no counter"
-    record = powered({"rapl": [3000.0, 5000.0]})
-    silent = record.model_copy(update={"energy": record.energy[:1]})
-    assert not isinstance(reading(silent), Reading)
+def test_nodes_that_share_a_machine_count_once() -> None:
+    shared = launch(
+        {"rank": 0, "joules": 800.0}, {"rank": 1, "joules": 700.0, "seconds": 3.5}, boots=("a", "a")
+    )
+    assert row(shared)["joules_per_sample"] == pytest.approx(800 / SAMPLES)
 
 
-def test_a_server_s_node_counts_and_is_missed():
-    record = powered({"rapl": [3000.0, 5000.0]})
-    server = record.ranks[0].model_copy(update={"rank": 2, "node": "n2", "boot_id": "another"})
-    assert isinstance(reading(record.model_copy(update={"servers": [server]})), str)
-    beside = server.model_copy(update={"boot_id": record.ranks[0].boot_id})
-    assert reading(record.model_copy(update={"servers": [beside]})).joules == 8000
+def test_whole_nodes_come_before_their_parts_and_parts_add_up() -> None:
+    parts = [{"rank": rank, "joules": 100.0, "source": kind} for rank in (0, 1) for kind in ("rapl", "nvml")]
+    whole = [{"rank": rank, "joules": 900.0, "source": "pm_counters"} for rank in (0, 1)]
+    assert row(launch(*parts))["joules_per_sample"] == pytest.approx(400 / SAMPLES)
+    assert row(launch(*parts, *whole))["joules_per_sample"] == pytest.approx(1800 / SAMPLES)
 
 
-def test_of_a_cell_the_median_launch_counts_with_its_interval():
-    records = [powered({"rapl": [100.0 * (block + 1), 0.0]}, block=block) for block in range(6)]
-    (found,) = energies(launches_of(records))
-    assert found.joules_per_sample.center == pytest.approx(350 / (2 * SAMPLES))
-    assert found.joules_per_sample.low == pytest.approx(
-        110 / (2 * SAMPLES)
-    )  # a tenth of the way to the second
-    assert found.joules_per_sample.n == found.num_launches == 6
+def test_a_machine_without_a_reading_gives_no_number() -> None:
+    reason = {"rank": 1, "joules": None, "seconds": None, "reason": "no permission"}
+    found = row(launch({"rank": 0, "joules": 800.0}, reason))
+    assert found["joules_per_sample"] != found["joules_per_sample"]
+    assert (found["num_launches"], found["reason"]) == (0, "rapl: no permission")
+    assert row(launch())["reason"] == "nobody read a counter"
+    frame = FINDING.of(Study([launch()]))
+    assert FINDING.sentence(frame) == "Energy per sample is not known: nobody read a counter."
+    assert FINDING.table(frame).empty
 
 
-def test_launches_that_count_different_things_are_not_averaged():
-    records = [powered({"rapl": [100.0, 100.0]}, block=block) for block in range(3)]
-    records.append(powered({"pm_counters": [9000.0, 9000.0]}, block=3))
-    (found,) = energies(launches_of(records))
-    assert (found.num_launches, found.sources) == (3, ("rapl",))
-    assert found.joules_per_sample.center == pytest.approx(200 / (2 * SAMPLES))
-
-
-def test_controls_and_failures_take_no_energy_of_the_table():
-    assert energies(launches_of([powered({"rapl": [1.0, 1.0]}, control="loader")])) == []
-    assert reading(powered({"rapl": [1.0, 1.0]}, failure="died")) == "the launch gave no number"
-
-
-def test_json_has_joules_and_sources_or_a_reason():
-    (row,) = data_of(measure([powered({"rapl": [3000.0, 5000.0]})]))["energy"]
-    assert row["joules_per_sample"] == pytest.approx(10)
-    assert (row["sources"], row["reason"], row["num_launches"]) == ("rapl", None, 1)
-    (row,) = data_of(measure([powered({"rapl": [None, 5000.0]})]))["energy"]
-    assert (row["joules_per_sample"], row["sources"], row["reason"]) == (None, None, "rapl: no counter")
-
-
-def test_nodes_that_count_different_parts_are_told():
-    records = [powered({"rapl": [3000.0, 5000.0]}, block=block) for block in range(2)]
-    records[1].energy[0] = records[1].energy[0].model_copy(update={"parts": "2 packages"})
-    (row,) = data_of(measure(records))["energy"]
-    assert row["parts"] == "2 packages | node"
+def test_launches_with_other_counters_are_not_averaged() -> None:
+    rapl = [launch(*({"rank": rank, "joules": 400.0} for rank in (0, 1)), block=block) for block in range(2)]
+    other = launch(*({"rank": rank, "joules": 9.0, "source": "nvml"} for rank in (0, 1)), block=2)
+    found = row(*rapl, other)
+    assert (found["sources"], found["num_launches"]) == ("rapl", 2)
+    assert found["joules_per_sample"] == pytest.approx(800 / SAMPLES)

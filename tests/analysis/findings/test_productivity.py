@@ -1,23 +1,24 @@
 """Lines counted from one source to another, and that what is stored is what docs/examples hold now."""
 
-from dlscale.analysis.findings.productivity import STORED, stored_changes
-from dlscale.analysis.measured import measure
+import pandas as pd
+
+from dlscale.analysis.findings.productivity import FINDING, STORED
+from dlscale.analysis.load import Study
 from dlscale.collectives.capabilities import NAMES, TABLE
-from tests.analysis.findings.count_examples import DOCS, changes_csv, code_lines, in_page, measure_examples
-from tests.analysis.reading import data_of
+from tests.analysis.findings.count_examples import DOCS, code_lines, in_page, measure_examples
 from tests.made_records import make_record
 
 AGAIN = "an example has changed: python tests/analysis/findings/count_examples.py"
+KEPT = pd.read_csv(STORED, keep_default_na=False)
 
 
 def test_what_is_stored_is_what_the_examples_hold():
-    assert measure_examples() == stored_changes(), AGAIN
-    assert changes_csv(stored_changes()) == STORED.read_text(), AGAIN
+    pd.testing.assert_frame_equal(measure_examples(), KEPT, obj=AGAIN)
 
 
 def test_the_page_shows_what_is_stored():
     page = (DOCS / "measurements" / "productivity.md").read_text()
-    assert in_page(page, stored_changes()) == page, AGAIN
+    assert in_page(page, KEPT) == page, AGAIN
     sizes = {
         name: len(code_lines((DOCS / "examples" / name / "single.py").read_text()))
         for name in ("torch", "tensorflow")
@@ -31,17 +32,14 @@ def test_every_backend_for_scripts_has_one_in_each_of_its_frameworks():
     pairs = {
         (framework, name) for name in NAMES for framework in TABLE[name].frameworks if name not in others
     }
-    assert pairs - {(one.framework, one.backend) for one in stored_changes()} == set()
+    assert pairs == {*zip(KEPT["framework"], KEPT["backend"], strict=True)} & pairs
 
 
-def test_a_report_shows_the_backends_of_its_study():
+def test_only_scripts_of_the_study_are_shown():
     records = [
-        make_record(framework=framework, backend=backend, num_ranks=2)
-        for framework, backend in (("torch", "none"), ("torch", "gloo"), ("tensorflow", "mpi"))
+        make_record(),
+        make_record(backend="ring", num_ranks=2),
+        make_record(backend="gloo", framework="tensorflow"),
     ]
-    table = measure(records)
-    shown = data_of(table)["productivity"]
-    assert [(row["framework"], row["backend"]) for row in shown] == [("tensorflow", "mpi"), ("torch", "gloo")]
-    assert set(shown[0]) == {"framework", "backend", "added", "changed", "removed", "script"}
-    without = measure([make_record(backend="none")])
-    assert data_of(without)["productivity"] == []
+    frame = FINDING.of(Study(records))
+    assert list(frame["script"]) == ["torch/ring.py"]

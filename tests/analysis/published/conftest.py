@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dlscale.analysis.frames.load import Study
+from dlscale.analysis.load import Study
 from dlscale.analysis.published.catalogue import Figure, Published, load_published
 from dlscale.analysis.published.claims import Publication
 from dlscale.analysis.published.values import Statement, Value

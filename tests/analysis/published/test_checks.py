@@ -7,15 +7,15 @@ import pandas as pd
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.analysis.reading import printed
 
-from dlscale.analysis.frames.findings import scaling
-from dlscale.analysis.frames.load import Study
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.load import Study
 from dlscale.analysis.published.catalogue import Own, Panel, Place, Published, Same, load_published
 from dlscale.analysis.published.checks import check, compared, own_points, relations
 from dlscale.analysis.published.claims import Publication
 from dlscale.analysis.published.page import checks_screen, verdict_of_figures
 from dlscale.analysis.published.values import frame_of
-from tests.analysis.reading import printed
 from tests.made_records import make_record
 
 from .conftest import cori, known, made_figure, value

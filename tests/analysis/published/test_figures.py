@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from tests.analysis.reading import assert_inside
 
 from dlscale.analysis.published import figures as drawing
 from dlscale.analysis.published.catalogue import FOLDER
@@ -17,7 +18,6 @@ from dlscale.analysis.published.verdicts import load_publication, verdicts
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import figures
 from dlscale.benchmarks.cli import published as command
-from tests.analysis.reading import assert_inside
 from tests.made_records import write_study
 
 from .conftest import cori, cori_records

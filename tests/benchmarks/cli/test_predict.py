@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from dlscale.analysis.predict.profile import Gradient
 from dlscale.analysis.predict.public_profiles import load_stored
-from dlscale.analysis.records import prediction_row
+from dlscale.analysis.predict.show import prediction_row
 from dlscale.benchmarks.cli import cli, profiles
 from dlscale.benchmarks.records.prediction import read_predictions
 from dlscale.benchmarks.systems import system as system_module

@@ -48,16 +48,16 @@ def test_files_are_named_by_path_by_their_beginning_or_all_of_the_system(told, p
     assert [row["num_ranks"] for row in answer["predicted"]] == [1, 2, 4, 8, 16]
     plain = json.loads(told("report", "--json")[1])
     assert plain["predicted"] == []
-    assert answer["rows"] == plain["rows"]
+    assert answer["scaling"] == plain["scaling"]
 
 
 def test_screen_and_page_have_them_only_where_they_were_asked_for(told, place):
     status, out, _ = told("report", "--predicted", "latest")
     assert status == 0
-    assert "Predicted (simulated): ring on 16 ranks (8 nodes)" in out
-    assert "ring, predicted" in (place / STUDY / "report.html").read_text()
+    assert "Predictions (simulated) of 2 measured sizes: 2 inside the band" in " ".join(out.split())
+    assert "Predicted, not measured" in (place / STUDY / "report.html").read_text()
     told("report")
-    assert "ring, predicted" not in (place / STUDY / "report.html").read_text()
+    assert "Predicted, not measured" not in (place / STUDY / "report.html").read_text()
 
 
 def test_what_belongs_to_another_training_is_told_and_left_out(told, place):
@@ -80,7 +80,7 @@ def test_a_study_is_compared_with_its_predictions_size_by_size(told):
     assert [row["inside_band"] for row in rows] == [True, True]
     status, out, _ = told("compare", STUDY, "--predicted", "latest")
     assert status == 0
-    assert "Predictions against 2 measured sizes: 2 inside the band" in " ".join(out.split())
+    assert "Predictions (simulated) of 2 measured sizes: 2 inside the band" in " ".join(out.split())
 
 
 def test_what_predict_writes_belongs_to_a_study_of_the_same_system(told, place):

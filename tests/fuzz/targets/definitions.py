@@ -6,7 +6,6 @@ from functools import partial
 from importlib import resources
 from pathlib import Path
 
-from dlscale.analysis.form import parse_width
 from dlscale.analysis.published.catalogue import Catalogue, load_published
 from dlscale.analysis.published.verdicts import load_publication
 from dlscale.base.definitions import load_file
@@ -21,6 +20,7 @@ from dlscale.base.quantities import (
     parse_size,
     parse_sizes,
 )
+from dlscale.benchmarks.cli.option_kinds import parse_width
 from dlscale.benchmarks.study.axes import read_options, read_variables
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import load_system

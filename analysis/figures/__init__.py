@@ -1,1 +1,0 @@
-"""Figures of a scaling study as PNG, PDF, SVG and CSV; the same records give byte-identical files."""

@@ -1,1 +1,0 @@
-"""From records to answers, on pandas frames."""

@@ -1,0 +1,285 @@
+"""What a run of the message-size benchmark shows: tables, sentences, figures, and its rows as CSV and JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator
+from rich.table import Table
+from rich.text import Text
+
+from dlscale.analysis import theme
+from dlscale.analysis.finding import Drawing
+from dlscale.analysis.message_sizes import (
+    DEFAULT,
+    KEYS,
+    PEER,
+    RING,
+    RING_SHARED,
+    STREAM,
+    average_bus_bandwidths,
+)
+from dlscale.analysis.render.figures import figure_of, save
+from dlscale.analysis.render.text import rows_of
+from dlscale.analysis.text import digits, number, plural, size_text
+from dlscale.base.files import write_atomically
+from dlscale.base.strings import to_csv
+from dlscale.benchmarks.records.collective_operations import BY_NAME
+from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun
+
+LOOKS = theme.LOOKS | {
+    "mpich": theme.LOOKS["mpi"],
+    "openmpi": theme.LOOKS["nccl"],
+    "intelmpi": theme.LOOKS["mpi_ps"],
+    RING_SHARED: (theme.LOOKS["tf_collective"][0], "s"),
+}
+TICKS_APART = 16  # sizes are labelled at every 16th part of the next
+MANY_DECADES = 3  # of rates: an axis with powers of ten alone
+
+
+def blocks(
+    run: MessageSizeRun, launches: Sequence[MessageSizeLaunch], rows: pd.DataFrame, checks: pd.DataFrame
+) -> Iterator[Table | Text]:
+    """The whole report: tables, sentences, and what is missing."""
+    yield from tables(run, rows)
+    if not len(rows):
+        yield Text("No launch gave a number.")
+    yield from map(Text, sentences(run, launches, checks))
+    if missing := failures(run, launches):
+        yield Text("Not measured", style="bold")
+        yield from (Text(f"  {text}") for text in missing)
+
+
+def tables(run: MessageSizeRun, rows: pd.DataFrame) -> Iterator[Table | Text]:
+    """A table per number of ranks and operation, with its numbered settings and the libraries' averages.
+
+    Shown are the ring, the bounds, and each library at its default and its best setting.
+    """
+    for (num_ranks, collective), group in rows.groupby(["num_ranks", "collective"], sort=False):
+        is_shown = (group["role"] != PEER) | group["tuned"] | group["setting"].str.startswith(DEFAULT)
+        own = group[is_shown | (group["failure"] != "")]
+        is_peer = own["role"] == PEER
+        settings = [_setting(row) if row["role"] == PEER else "" for row in own.to_dict("records")]
+        numbers = {name: str(place) for place, name in enumerate(dict.fromkeys(filter(None, settings)), 1)}
+        best = own["tuned"].map({True: " *", False: ""})
+        rates = own["algbw_gb_per_second"]
+        texts = {
+            "size": own["message_bytes"].map(size_text).where(~own["message_bytes"].duplicated(), ""),
+            "library": (own["backend"] + best).where(is_peer, own["title"]),
+            "setting": [numbers.get(name, "") for name in settings],
+            "algbw\n[GB/s]": [text or "failed" for text in _numbers(rates)],
+            "busbw\n[GB/s]": _numbers(own["busbw_gb_per_second"].where(own["role"] != STREAM)),
+            "p99\n[us]": _numbers(1e6 * own["p99_seconds"]),
+            "of bound\n[%]": _numbers(100 * own["fraction_of_bound"], digits(1)),
+            "ring over it": _numbers(own["ring_speedup"]),
+        }
+        table = Table(box=None, pad_edge=False)
+        for name in texts:
+            is_text = name in ("size", "library")
+            table.add_column(Text(name), justify="left" if is_text else "right", no_wrap=is_text)
+        is_last = own["message_bytes"] != own["message_bytes"].shift(-1)
+        for *cells, ends in zip(*texts.values(), is_last, strict=True):
+            table.add_row(*map(Text, cells))
+            if ends:
+                table.add_row()
+        yield Text(heading(run, str(collective), num_ranks), style="bold")
+        yield table
+        yield from (Text(f" {place}  {name}", style="dim") for name, place in numbers.items())
+        averages = average_bus_bandwidths(group).droplevel("num_ranks").map(number)
+        listed = ", ".join(f"{title} {rate}" for title, rate in averages.items())
+        yield Text(f"Average bus bandwidth over all sizes, in GB/s: {listed or '-'}\n")
+
+
+def _numbers(values: pd.Series, write: Callable[[float], str] = number) -> list[str]:
+    return ["" if np.isnan(value) else write(value) for value in values]
+
+
+def _setting(row: Mapping[str, Any]) -> str:
+    """A library's setting, with its variables as they are typed on a command line."""
+    variables = " ".join(f"{name}={value}" for name, value in row["variables"].items())
+    return f"{row['title']}, {row['setting']}" + (f": {variables}" if variables else "")
+
+
+def heading(run: MessageSizeRun, collective: str, num_ranks: int) -> str:
+    """The title of an operation's table or figure."""
+    title = BY_NAME[collective].title
+    if not run.ranks_per_node:
+        return f"{title}, {num_ranks} ranks on one node"
+    return f"{title}, {num_ranks} ranks on {num_ranks // run.ranks_per_node} nodes of {run.system}"
+
+
+def sentences(
+    run: MessageSizeRun, launches: Sequence[MessageSizeLaunch], checks: pd.DataFrame
+) -> Iterator[str]:
+    """What the tables do not say: their bound, what was tried, how messages moved, and whether IMB-MPI1 agrees."""
+    measured = [launch for launch in launches if launch.purpose == "measured"]
+    yield (
+        f"Medians over {plural(run.num_blocks, 'launch')} of each launch's median call. *: the library's best setting "
+        f"at that size. of bound: relative to {_bound(run)}. See docs/ring.md."
+    )
+    if tried := [f"{choice.backend} {choice.num_tried}" for choice in run.chosen if choice.num_tried]:
+        yield f"Settings tried: {', '.join(tried)}."
+    blocks = [block for launch in measured for block in launch.samples]
+    if trips := sorted(time for block in blocks for time in block.round_trip_nanoseconds):
+        skew = np.median([skew for block in blocks for skew in block.spread_nanoseconds])
+        yield (
+            f"Between nodes a message takes {trips[len(trips) // 2]} ns there and back ({trips[0]} to {trips[-1]}); "
+            f"ranks start {number(1e-3 * float(skew))} us apart."
+        )
+    yield from _choices(measured)
+    for check in checks[checks["compared"]].itertuples():
+        verdict = "agrees" if check.valid else "does not agree"
+        yield f"{check.backend} {verdict} with IMB-MPI1 within 5 %: {check.found}"
+
+
+def _bound(run: MessageSizeRun) -> str:
+    if not run.nodes:
+        return "the rate at which all ranks at once add to their own memory"
+    if not run.wire_bytes_per_second:
+        return "nothing, as the system's file states no bandwidth of its network"
+    return f"what a node's link carries ({number(1e-9 * run.wire_bytes_per_second)} GB/s in each direction)"
+
+
+def _choices(launches: Sequence[MessageSizeLaunch]) -> Iterator[str]:
+    """The variants that most launches of the ring ended with, sizes with the same one together."""
+    found: dict[tuple[int, str], dict[int, Counter[str]]] = {}
+    for launch in launches:
+        for choice in launch.choices:
+            if choice.operation == RING:
+                at = found.setdefault((launch.num_ranks, choice.collective), {})
+                at.setdefault(choice.up_to_bytes, Counter())[choice.variant] += 1
+    for (num_ranks, collective), by_size in sorted(found.items()):
+        words = []
+        usual = {size: by_size[size].most_common(1)[0] for size in sorted(by_size)}
+        for variant, group in itertools.groupby(usual, key=lambda size: usual[size][0]):
+            sizes = list(group)
+            differ = [size_text(size) for size in sizes if usual[size][1] < by_size[size].total()]
+            text = f"{variant} up to {size_text(sizes[-1])}"
+            words.append(f"{text} (not in every launch: {', '.join(differ)})" if differ else text)
+        yield f"The ring found fastest, {num_ranks} ranks, {collective}: {'; '.join(words)}."
+
+
+def failures(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> list[str]:
+    """Missing libraries, failed launches, and operations that failed at some sizes, each in one sentence."""
+    missing = [f"{peer.title}: {peer.unusable}" for peer in run.peers if peer.unusable]
+    counts: Counter[str] = Counter()
+    for launch in launches:
+        where = f"{launch.backend} ({launch.setting}), {launch.num_ranks} ranks, {launch.purpose}"
+        if launch.failure:
+            variants = [word for word in launch.operations if word == RING_SHARED]
+            counts[f"{', '.join([where, *variants])}: {launch.failure}"] += 1
+        operations: dict[str, dict[str, None]] = {}
+        for cell in launch.failures:
+            name = cell.operation + (f" {cell.collective}" if cell.collective != "allreduce" else "")
+            operations.setdefault(cell.reason, {})[name] = None
+        for reason, names in operations.items():
+            counts[f"{where}, {', '.join(names)}: {reason}"] += 1
+    return missing + [text if count == 1 else f"{text} ({count} launches)" for text, count in counts.items()]
+
+
+def as_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows with the stable keys of `dlscale collectives --json`; unknown values are None."""
+    return rows_of(rows[list(KEYS)].replace({"failure": {"": None}}))
+
+
+def as_json(rows: pd.DataFrame, checks: pd.DataFrame) -> dict[str, Any]:
+    """All rows, and the comparison with IMB-MPI1."""
+    compared = rows_of(checks[["backend", "setting", "valid", "found"]])
+    return {"schema": 1, "rows": as_rows(rows), "validity": compared}
+
+
+def origin(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> dict[str, str]:
+    """Columns that say where a run's numbers are from, whatever order its launches were read in."""
+    # What their files have: fields that are newer than a file would change its hash.
+    digest = hashlib.sha256(run.model_dump_json(exclude_unset=True).encode() + b"\n")
+    for text in sorted(launch.model_dump_json(exclude_unset=True) for launch in launches):
+        digest.update(text.encode() + b"\n")
+    return {"study": "collectives", "data_hash": digest.hexdigest(), "commit": run.commit}
+
+
+def write_files(
+    run: MessageSizeRun,
+    launches: Sequence[MessageSizeLaunch],
+    rows: pd.DataFrame,
+    checks: pd.DataFrame,
+    folder: Path,
+) -> list[Path]:
+    """Write the rows to `collectives.csv`, and a figure per number of ranks and operation; nothing without rows.
+
+    Figures are `collectives-<P>r.png`, `.pdf` and `.svg`, of operations other than allreduce
+    `collectives-<operation>-<P>r`. Equal records give equal bytes.
+    """
+    where = origin(run, launches)
+    lines = [
+        {**row, "variables": " ".join(f"{name}={value}" for name, value in row["variables"].items()), **where}
+        for row in as_rows(rows)
+    ]
+    written: list[Path] = []
+    if lines:
+        commands = sorted({launch.command for launch in launches})
+        lines[0]["command"] = "; ".join(commands[:3]) + (
+            f"; and {len(commands) - 3} more" if len(commands) > 3 else ""
+        )
+        write_atomically(folder / "collectives.csv", to_csv(lines), mode=0o644)
+        written.append(folder / "collectives.csv")
+    measured = rows[rows["median_seconds"].notna()]
+    invalid = dict.fromkeys(checks.loc[checks["compared"] & ~checks["valid"].astype(bool), "backend"])
+    machine = f"{run.node['cpu_model']}, {len(run.cpus)} cores"
+    warning = f"invalid: {', '.join(invalid)} not within 5 % of IMB-MPI1" if invalid else ""
+    theme.use()
+    for (num_ranks, collective), own in measured.groupby(["num_ranks", "collective"], sort=False):
+        name = f"collectives-{'' if collective == 'allreduce' else f'{collective}-'}{num_ranks}r"
+        title = f"{heading(run, collective, num_ranks)}\n{warning or machine}"
+        figure = figure_of(DRAWING, _panels(own), title=title)
+        stated = f"commit {run.commit[:12]}; measured {run.started}; data {where['data_hash'][:12]}"
+        written += save(figure, folder / name, origin=stated)
+    return written
+
+
+def _panels(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each panel: libraries at their best settings and, if there were any to choose, at their defaults."""
+    peers = rows["role"] == PEER
+    is_default = rows["setting"] == DEFAULT
+    panels = [rows[~peers | rows["tuned"]].assign(panel="best setting at each size")]
+    if (peers & ~is_default).any():
+        panels.append(rows[~peers | is_default].assign(panel="default settings"))
+    return pd.concat(panels)
+
+
+def draw(rows: pd.DataFrame, axes: Axes) -> None:
+    """Algorithm bandwidth over message size, with intervals, and the memory bound."""
+    for title, own in rows.groupby("title", sort=False):
+        rates = own["algbw_gb_per_second"]
+        if (own["role"] == STREAM).all():
+            axes.plot(own["message_bytes"], rates, color=theme.QUIET, linestyle=":", label=title)
+            continue
+        row = own.iloc[0]
+        color, marker = LOOKS.get(row["backend"] if row["role"] == PEER else row["role"], LOOKS["none"])
+        errors = [(rates - own["algbw_low"]).fillna(0), (own["algbw_high"] - rates).fillna(0)]
+        axes.errorbar(
+            own["message_bytes"], rates, yerr=errors, capsize=2, color=color, marker=marker, label=title
+        )
+    sizes = sorted(set(rows["message_bytes"]))
+    ticks = sizes[:1]
+    for size in sizes:
+        if size >= TICKS_APART * ticks[-1]:
+            ticks.append(size)
+    theme.log_axis(axes.xaxis)
+    axes.set_xticks(ticks, list(map(size_text, ticks)))
+    theme.log_axis(axes.yaxis, base=10)
+    spread = np.ptp(np.log10(rows["algbw_gb_per_second"]))
+    axes.yaxis.set_major_locator(LogLocator(10, subs=(1.0,) if spread > MANY_DECADES else (1.0, 2.0, 5.0)))
+    axes.set_xlabel("message size")
+    axes.set_ylabel("algorithm bandwidth [GB/s]")
+    axes.legend()
+
+
+DRAWING = Drawing(name="collectives", draw=draw, panels="panel", size=(3.6, 3.2), left=0.6)

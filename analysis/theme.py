@@ -1,0 +1,131 @@
+"""The looks of figures: a backend keeps its colour and marker everywhere; readable in grey and by the colour-blind.
+
+Colours are those of Okabe and Ito (2008), with an olive of Tol's in the place of their yellow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from dlscale.analysis.text import interval
+
+if TYPE_CHECKING:  # importing it takes half a second, which numbers without a figure need not
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.axis import Axis
+else:
+    Axes = Any
+
+LOOKS = {
+    "none": ("#000000", "o"),
+    "ring": ("#0072B2", "s"),
+    "mpi": ("#D55E00", "^"),
+    "gloo": ("#009E73", "D"),
+    "nccl": ("#E69F00", "v"),
+    "horovod": ("#CC79A7", "P"),
+    "tf_collective": ("#56B4E9", "X"),
+    "grpc_ps": ("#999933", "h"),
+    "mpi_ps": ("#882255", "p"),
+    "xccl": ("#332288", "<"),
+}
+PHASES = (  # of parts of one thing
+    *("#BBBBBB", "#777777", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#9999DD"),
+)
+LOSS, QUIET, KEPT = "#D55E00", "#999999", "#0072B2"
+# How kinds of evidence differ: measured is filled; no line joins two kinds.
+EVIDENCE_LOOKS: dict[str, dict[str, Any]] = {
+    "measured": {},
+    "emulated": {"markerfacecolor": "white"},
+    "simulated": {"markerfacecolor": "none", "linestyle": "--"},
+    "published": {"markerfacecolor": "none", "linestyle": ":"},
+}
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 7,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4.5,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "dlscale",
+    "text.parse_math": False,  # names from records may have dollar signs
+}
+
+
+def use() -> None:
+    """Draw without a display, in this style, from now on."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    mpl.rcParams.update(STYLE)
+
+
+@contextmanager
+def used(more: dict[Any, Any] | None = None) -> Iterator[None]:
+    """Draw without a display, in this style, with more settings of matplotlib's."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    with mpl.rc_context({**STYLE, **(more or {})}):
+        yield
+
+
+def curves(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
+    """Each curve of one kind of evidence: its name, its rows by ranks, and the keywords of its look.
+
+    A second curve of a backend gets a spare look. Two kinds of evidence are two curves.
+    """
+    taken: dict[str, tuple[str, str]] = {}
+    spare = [look for backend, look in LOOKS.items() if backend not in set(rows["backend"])]
+    kinds = rows["evidence"] if "evidence" in rows else pd.Series("measured", rows.index)
+    for (name, kind), own in rows.groupby([rows["curve"], kinds], sort=False):
+        if name not in taken:
+            look = LOOKS.get(own["backend"].iloc[0], LOOKS["none"])
+            taken[name] = spare.pop(0) if look in taken.values() and spare else look
+        color, marker = taken[name]
+        label = name if kind in ("measured", "") else f"{name}, {kind}"
+        look_of_kind = EVIDENCE_LOOKS.get(kind, {})
+        yield label, own.sort_values("num_ranks"), {"color": color, "marker": marker, **look_of_kind}
+
+
+def points(axes: Axes, rows: pd.DataFrame, name: str, *, x: str = "num_ranks", factor: float = 1.0) -> None:
+    """The interval `name` of each curve over `x`, joined where no x is there twice; hovering shows a point's text."""
+    for curve, own, look in curves(rows):
+        own = own.sort_values(x)
+        y = factor * own[name].astype(float)
+        low, high = (factor * own[f"{name}{end}"].astype(float) for end in ("_low", "_high"))
+        joined = {} if own[x].is_unique else {"linestyle": "none"}
+        errors = [(y - low).fillna(0), (high - y).fillna(0)]
+        axes.errorbar(own[x], y, yerr=errors, capsize=2, **{"label": curve, **look, **joined})
+        for row in own.to_dict("records"):
+            place, text = f"{row[x]:g} {x.removeprefix('num_')}", interval(row, name, factor=factor)
+            tip = f"{curve}, {place}: {text}, n = {row[f'{name}_n']:g}"
+            axes.scatter(row[x], factor * row[name], s=150, alpha=0).set_gid(f"tip:{tip}")
+
+
+def log_axis(axis: Axis, *, base: float = 2) -> None:
+    """Powers of `base` in plain digits: typeset exponents are slow, and nobody reads them faster."""
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})  # type: ignore[attr-defined]
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axis.set_major_locator(LogLocator(base))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def rank_axis(axes: Axes, rows: pd.DataFrame, *, x: str = "num_ranks", label: str = "ranks") -> None:
+    """A logarithmic axis with a tick at each number of ranks, or at about ten of many."""
+    ranks = sorted(set(rows[x]))
+    log_axis(axes.xaxis)
+    ticks = ranks[:: max(1, len(ranks) // 8)]
+    axes.set_xticks(ticks, [f"{count:g}" for count in ticks])
+    axes.set_xlim(ranks[0] / 1.3, ranks[-1] * 1.3)
+    axes.set_xlabel(label)
