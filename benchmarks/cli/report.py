@@ -25,7 +25,6 @@ from dlscale.benchmarks.cli.options import (
     system_option,
 )
 from dlscale.benchmarks.cli.predicted import load_predicted, predicted_option
-from dlscale.benchmarks.cli.show_predictions import rehearsed_folder, report_prediction, report_rehearsal
 from dlscale.benchmarks.cli.study_report import PAGE, findings_of, load, put
 from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.prediction import ENDING
@@ -79,12 +78,16 @@ def report(
     if as_json and in_browser:
         raise UsageError("--open and --json are mutually exclusive")
     if study and study.endswith(ENDING):
+        from dlscale.benchmarks.cli.show_predictions import report_prediction
+
         if full or predicted or in_browser:
             raise UsageError(f"{study} is a prediction, which --full, --predicted and --open are not for")
         return report_prediction(Path(study), as_json=as_json)
     try:
         store = Store(choose_study(results, study, system=system))
     except UsageError:  # there is no such study
+        from dlscale.benchmarks.cli.show_predictions import rehearsed_folder, report_rehearsal
+
         rehearsed = rehearsed_folder(results, study, system=system)
         if rehearsed is None:
             raise
