@@ -105,7 +105,7 @@ def points(axes: Axes, rows: pd.DataFrame, name: str, *, x: str = "num_ranks", f
         joined = {} if own[x].is_unique else {"linestyle": "none"}
         errors = [(y - low).fillna(0), (high - y).fillna(0)]
         axes.errorbar(own[x], y, yerr=errors, capsize=2, **{"label": curve, **look, **joined})
-        for row in own.to_dict("records"):
+        for row in own[[x, *(name + end for end in ("", "_low", "_high", "_n"))]].to_dict("records"):
             place, text = f"{row[x]:g} {x.removeprefix('num_')}", interval(row, name, factor=factor)
             tip = f"{curve}, {place}: {text}, n = {row[f'{name}_n']:g}"
             axes.scatter(row[x], factor * row[name], s=150, alpha=0).set_gid(f"tip:{tip}")
