@@ -46,8 +46,9 @@ def profile_of(records: Iterable[Record], workload: str, framework: str, **wante
     what = f"{workload} in {framework}"
     if chosen:
         what += f" ({', '.join(f'{name} {value}' for name, value in chosen.items())})"
-    study = Study(records)
-    found = study.launches[study.launches["control"] == "profile"]
+    records = list(records)
+    study = Study([record for record in records if record.case.cell.control == "profile"])
+    found = study.launches
     for name, value in {"workload": workload, "framework": framework, **chosen}.items():
         found = found[found[name] == value]
     if not len(found):
@@ -83,7 +84,7 @@ def profile_of(records: Iterable[Record], workload: str, framework: str, **wante
                 f"profile of {what}: its launches are of {len(values)} {name} ({', '.join(sorted(values))}), which "
                 "make no one profile; give a study of one"
             )
-    variation, source = rank_variation(study, own[0][0])
+    variation, source = rank_variation(Study(records), own[0][0])
     return replace(_combined(own, what), rank_variation=variation, rank_variation_source=source)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
-from dlscale.analysis.predict.exchange import NetworkExchange, cost, drawn_jitter
+from dlscale.analysis.predict.exchange import NetworkExchange, cost, phases_of
 from dlscale.base.errors import UsageError
 from tests.analysis.made_scenarios import NETWORK
 
@@ -54,16 +54,20 @@ def predicts(network, far):
     assert predicted == pytest.approx(true, rel=0.06)
 
 
+def kinds_of(found):
+    """How each number is known, and from where."""
+    return {origin.input: f"{origin.kind}: {origin.source}" for origin in found.network.origins}
+
+
 def jittery_points(*exchanges, jitter=20e-6, sizes=SIZES, num_calls=400, spread=True):
     """The median and the interquartile range of calls whose messages are late."""
-    late = replace(TRUTH, message_jitter_seconds=jitter)
     made = []
     for exchange in exchanges:
         for size in sizes:
             rng = np.random.default_rng(size + exchange.num_nodes)
-            calls = cost(TRUTH, exchange).of(size) + drawn_jitter(
-                late, exchange, num_bytes=size, rng=rng, num_draws=num_calls
-            )
+            calls = np.full(num_calls, cost(TRUTH, exchange).of(size))
+            for phase in phases_of(exchange):
+                calls += jitter * rng.gamma(phase.num_steps, size=(num_calls, phase.num_flows)).max(axis=1)
             low, median, high = np.quantile(calls, (0.25, 0.5, 0.75))
             made.append(
                 CalibrationPoint(
@@ -78,26 +82,26 @@ def test_planted_jitter_of_messages_is_found_and_is_no_latency():
     found = calibrated(jittery_points(*kinds), START, source="a run")
     assert found.network.message_jitter_seconds == pytest.approx(20e-6, rel=0.1)
     assert found.network.latency_seconds == pytest.approx(TRUTH.latency_seconds, rel=0.1)
-    assert found.no_jitter == ""
+    assert "calibrated" in kinds_of(found)["jitter of messages"]
     assert abs(found.held_out_error) < 0.05
     # Where calls are not timed one by one it is taken for latency.
     without = calibrated(jittery_points(*kinds, spread=False), START, source="a study")
     assert without.network.message_jitter_seconds is None
     assert without.network.latency_seconds > 1.5 * TRUTH.latency_seconds
-    assert without.no_jitter.startswith("no calls are timed one by one")
+    assert "no calls are timed one by one" in kinds_of(without)["jitter of messages"]
 
 
 def test_jitter_is_not_read_from_exchanges_whose_bytes_take_longer():
     large = jittery_points(exchange_of("ring", 2), exchange_of("ring", 4), sizes=(1 << 21, *SIZES[3:]))
     found = calibrated(large, START, source="a run")
     assert found.network.message_jitter_seconds is None
-    assert "so small that latency is most of it" in found.no_jitter
+    assert "so small that latency is most of it" in kinds_of(found)["jitter of messages"]
 
 
 def test_what_a_ring_leaves_open_does_not_change_what_it_predicts():
     found = calibrated(points(exchange_of("ring", 2), exchange_of("ring", 4)), START, source="weak-scaling")
     predicts(found.network, exchange_of("ring", 64))
-    assert found.network.source == "calibrated: 10 points of weak-scaling"
+    assert "10 exchanges of weak-scaling" in kinds_of(found)["latency of a message"]
     assert found.network.num_nodes == START.num_nodes
 
 
@@ -138,7 +142,7 @@ def test_the_largest_point_is_judged_by_the_others():
     ]
     found = calibrated(far, START, source="s")
     assert found.held_out_error == pytest.approx(-0.5, abs=0.01)
-    assert (found.held_out.num_bytes, found.largest_nodes) == (25 << 20, 8)
+    assert (found.held_out.num_bytes, found.held_out.exchange.num_nodes) == (25 << 20, 8)
 
 
 def test_what_is_not_to_be_trusted_says_why():
@@ -146,7 +150,7 @@ def test_what_is_not_to_be_trusted_says_why():
     found = calibrated(measured, START, source="s")
     assert (found.doubts(4), found.doubts(256)) == ((), ())
     assert found.doubts(257) == ("257 nodes are more than 64 times the 4 of the calibration",)
-    (doubt,) = replace(found, held_out_error=-0.2).doubts(2)
+    (doubt,) = found._replace(held_out_error=-0.2).doubts(2)
     assert "wrong by -20 % for its largest point" in doubt
 
 

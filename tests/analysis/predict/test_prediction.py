@@ -2,15 +2,13 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from dlscale.analysis.predict.exchange import NetworkExchange, mean_jitter
 from dlscale.analysis.predict.network import Groups
 from dlscale.analysis.predict.noise import Noise
-from dlscale.analysis.predict.plots import efficiency_plot
-from dlscale.analysis.predict.prediction import predict_curve, predict_point, prediction_records, sensitivity
+from dlscale.analysis.predict.prediction import predict_curve, predict_point, prediction_records
 from dlscale.analysis.predict.profile import Gradient
+from dlscale.analysis.predict.show import PREDICTION, study_of
 from dlscale.base.errors import UsageError
 from tests.analysis.made_scenarios import NETWORK, PROFILE, scenario
 
@@ -130,21 +128,18 @@ def test_the_same_question_has_the_same_answer():
 
 
 def test_sensitivity_changes_one_input_at_a_time():
-    changed = sensitivity(scenario(noise=Noise(variation=(0.05, 0.05))), 64)
+    changed = predict_curve(scenario(noise=Noise(variation=(0.05, 0.05))), [64], explain=True).sensitivity
     as_it_is = changed["as it is"]
     assert changed["twice the bandwidth"] > as_it_is + 0.1
     assert changed["bf16 gradients"] == pytest.approx(changed["twice the bandwidth"], abs=0.01)
     assert changed["half the latency"] > as_it_is
     assert changed["half the jitter"] > as_it_is + 0.02
-    assert "bf16 gradients" not in sensitivity(scenario("ring", options={"compression": "bf16"}), 4)
+    compressed = scenario("ring", options={"compression": "bf16"})
+    assert "bf16 gradients" not in predict_curve(compressed, [4], explain=True).sensitivity
 
 
 def test_jitter_of_messages_makes_a_ring_later():
     jittery = replace(NETWORK, message_jitter_seconds=5e-6)
-    exchange = NetworkExchange(algorithm="ring", num_nodes=64)
-    rng = np.random.default_rng(0)
-    extra = mean_jitter(jittery, exchange, num_bytes=1000, rng=rng)
-    assert 126 * 5e-6 < extra < 2 * 126 * 5e-6
     slower = predict_point(scenario(network=jittery), 64).step_seconds.center
     assert slower > predict_point(scenario(), 64).step_seconds.center + 126 * 5e-6
 
@@ -170,5 +165,20 @@ def test_one_rank_has_nothing_to_shard():
 
 def test_predictions_of_a_shard_are_a_curve_of_their_own():
     curves = [predict_curve(scenario(shard=shard), [2]) for shard in ("none", "parameters")]
-    plot = efficiency_plot(list(prediction_records(curves)), says="")
-    assert [series.name for series in plot.series] == ["gloo", "gloo, parameters sharded"]
+    frame = PREDICTION.of(study_of(list(prediction_records(curves))))
+    assert list(frame["curve"]) == ["gloo", "gloo, parameters sharded"]
+
+
+def test_a_ring_has_the_same_line_whoever_stands_next_to_it():
+    """2 (P - 1) / P of 100 MB at 1 GB/s; a server's link carries all workers' gradients there and back."""
+    alone, beside = (
+        {
+            record.backend: record
+            for record in prediction_records([predict_curve(scenario(name), [4]) for name in names])
+        }
+        for names in (["gloo"], ["gloo", "mpi_ps"])
+    )
+    assert alone["gloo"].wire_seconds == beside["gloo"].wire_seconds == pytest.approx(0.15)
+    assert beside["mpi_ps"].wire_seconds == pytest.approx(0.8)
+    assert (alone["gloo"].may_be_fastest, beside["gloo"].may_be_fastest) == (None, True)
+    assert not beside["mpi_ps"].may_be_fastest

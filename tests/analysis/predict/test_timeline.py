@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.predict import backend_rules
+from dlscale.analysis.predict import backends
 from dlscale.analysis.predict.backends import Bucket, rule_of, with_algorithm
 from dlscale.analysis.predict.profile import ComputedStep, Gradient
-from dlscale.analysis.predict.timeline import BucketExchange, asynchronous_seconds, step_seconds
+from dlscale.analysis.predict.timeline import BucketExchange, step_seconds
 from dlscale.base.errors import UsageError
 from dlscale.collectives import NAMES, with_capability
 from tests.analysis import made_scenarios
@@ -128,22 +128,22 @@ def test_the_algorithm_follows_from_the_size():
     ]
     assert [mpi.algorithm(n) for n in (2048, 4096)] == ["recursive_doubling", "halving_doubling"]
     assert rule("gloo").algorithm(8) == "ring"
-    assert with_algorithm(ring, "tree").algorithm(26 * MIB) == "tree"
-    assert with_algorithm(rule("grpc_ps"), "tree").algorithm(8) == "parameter_servers"
+    assert with_algorithm(ring, "halving_doubling").algorithm(26 * MIB) == "halving_doubling"
+    assert with_algorithm(rule("grpc_ps"), "halving_doubling").algorithm(8) == "parameter_servers"
 
 
 def test_the_ring_changes_algorithms_where_its_engine_does():
     engine = pytest.importorskip("dlscale.collectives.ring._engine")
     assert engine.default_switch_points(16)[1:] == (
-        backend_rules.RING_RECURSIVE_DOUBLING_BYTES,
-        backend_rules.RING_HALVING_DOUBLING_BYTES,
+        backends.RING_RECURSIVE_DOUBLING_BYTES,
+        backends.RING_HALVING_DOUBLING_BYTES,
     )
 
 
 def test_the_sizes_of_buckets_are_those_of_the_trainers():
     trainers = pytest.importorskip("dlscale.collectives.training._torch_exchange")
-    assert trainers.FIRST_BUCKET_BYTES == backend_rules.FIRST_BUCKET_BYTES
-    assert trainers.BUCKET_BYTES == backend_rules.BUCKET_BYTES
+    assert trainers.FIRST_BUCKET_BYTES == backends.FIRST_BUCKET_BYTES
+    assert trainers.BUCKET_BYTES == backends.BUCKET_BYTES
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_what_is_not_modelled_is_refused(backend, options, said):
 
 
 def test_every_backend_has_a_rule_or_a_refusal():
-    assert {*backend_rules._RULES, *with_capability("between_gpus")} == set(NAMES)
+    assert {*backends._RULES, *with_capability("between_gpus")} == set(NAMES)
 
 
 def test_whole_tensors_do_not_divide_among_servers():
@@ -215,9 +215,6 @@ def test_what_is_overlapped_costs_only_what_is_left_after_backward():
 def test_a_timeline_asks_for_no_more_than_what_is_computed():
     computed = ComputedStep(backward_seconds=0.3, update_seconds=0.01)
     assert step_seconds(computed, rule("none"), [], ONCE, RNG) == pytest.approx(0.31)
-    servers = {"own_exchange": np.array([[0.1]]), "server_seconds": np.array([[0.02]]), "factors": ONCE}
-    assert asynchronous_seconds(computed, num_ranks=4, **servers) == pytest.approx(0.41)
-    assert asynchronous_seconds(computed, num_ranks=100, **servers) == pytest.approx(2.0)
 
 
 def test_weights_of_one_chunk_come_back_while_gradients_of_the_next_still_go():
@@ -234,9 +231,9 @@ def test_weights_of_one_chunk_come_back_while_gradients_of_the_next_still_go():
     apart = [chunk(0, 0.2), chunk(1, 0.25), chunk(2, 0.3)]
     assert step_seconds(PROFILE, chosen, apart, ONCE, RNG) == pytest.approx(0.5 + late)
     # The first one comes back from 0.36 instead of 0.3, the others behind it; none waits for more than the last one.
-    lagging = [replace(each, lag_seconds=0.06 * ONCE) for each in three]
+    lagging = [each._replace(lag_seconds=0.06 * ONCE) for each in three]
     assert step_seconds(PROFILE, chosen, lagging, ONCE, RNG) == pytest.approx(0.66 + late)
-    lagging = [replace(each, lag_seconds=9.0 * ONCE) for each in three]
+    lagging = [each._replace(lag_seconds=9.0 * ONCE) for each in three]
     assert step_seconds(PROFILE, chosen, lagging, ONCE, RNG) == pytest.approx(0.5 + 0.3 + late)
 
 
