@@ -295,7 +295,8 @@ def show(study: Study, console: Console, *, more: Sequence[Finding] = ()) -> Non
         table = PREDICTION.table(rows, brief=True)
         console.print(Text(table.attrs["caption"] or training, style="bold"), soft_wrap=True)
         console.print(screen.grid(table), width=WIDEST, crop=False)
-    screen.show(study, more, console=console)
+    for finding in more:
+        console.print(screen.grid(finding.table(finding.of(study))), width=WIDEST, crop=False)
     for line in _rests_on(ORIGINS.of(study)):
         console.print(Text(line), soft_wrap=True)
 

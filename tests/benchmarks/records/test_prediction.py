@@ -35,7 +35,7 @@ LOWER = {"low": 2.0, "center": 1.0, "high": 3.0}
     ("change", "problem"),
     [
         ({"evidence": "measured"}, "evidence: 'simulated' is expected"),
-        ({"schema_version": 2}, "schema_version: 1 is expected"),
+        ({"schema_version": 3}, "schema_version: 2 is expected"),
         ({"colour": "red"}, "colour: there is no such field"),
         ({"samples_per_second": LOWER}, "samples_per_second: 1.0 is not between 2.0 and 3.0"),
         ({"efficiency": {"low": 0, "center": 1, "high": 1}}, "efficiency.low: more than 0 is expected"),
