@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.frames.load import Study
+from dlscale.analysis.load import Study
 from dlscale.analysis.predict.calibrating import (
     measured_steps,
     points_of_run,
