@@ -1,5 +1,6 @@
 """What a check says: of agreement, of disagreement, of a curve's shape, and of what cannot be compared."""
 
+import io
 import json
 import math
 
@@ -7,7 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.analysis.reading import printed
+from rich.console import Console
 
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.load import Study
@@ -27,7 +28,9 @@ GOOD = {"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)}
 def checked(folder, studies, publications=(), **options):
     """The rows of a check of `small`, its verdict, reasons and the screen."""
     rows, reasons = check(load_published(folder), publications, studies=studies, **options)
-    screen = " ".join(printed(checks_screen(rows, reasons, everything=True), width=300).split())
+    console = Console(file=io.StringIO(), width=300)
+    console.print(checks_screen(rows, reasons, everything=True))
+    screen = " ".join(console.file.getvalue().split())
     return rows, verdict_of_figures(rows)["small"], reasons["small"], screen
 
 
