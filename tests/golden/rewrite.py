@@ -20,7 +20,6 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -32,13 +31,11 @@ from dlscale.benchmarks.cli import main as dlscale
 FOLDER = Path(__file__).parent
 RECORDS, DATA, TEXT = FOLDER / "records", FOLDER / "expected", FOLDER / "expected-text"
 WIDTH = "100"  # of terminal tables
-LONG = "servers"  # the study of which figures with all windows and a row per window and rank are kept
 PLANS = {
     "cori": "weak-scaling --system cori --nodes 1,2,4 --data synthetic",
     "perlmutter": "strong-scaling --system perlmutter --nodes 1,2 --data synthetic --set allow_open_ports=yes",
     "theta": "weak-scaling --system theta --nodes 1:8:x2 --data synthetic --backends none,mpi --launches 8",
 }
-PUBLISHED = ("goyal-8", "powerai-ddl-2")  # of `dlscale figures --published`
 
 
 class Bench:
@@ -125,78 +122,47 @@ def golden(name: str) -> tuple[dict[str, str], dict[str, str]]:
 
 def _together(one: Bench) -> None:
     weak, servers = one.named("weak-scaling"), one.named("servers")
-    one.says(f"compare {weak} {servers} --json", data=f"compare-{servers}.json")
-    one.says(f"compare {weak} {servers}", text="compare.txt")
+    one.says(f"compare {weak} {servers} --json", data="compare.json")
     one.says("figures --published --check --on local --json", data="published-check.json")
-    systems = json.loads(run("system list --json")[0])["rows"]
-    one.data["systems.json"] = json.dumps([_without(row, "here") for row in systems])
-    for row in systems:
-        one.says(f"system show {row['system']} --json", data=f"systems/{row['system']}.json")
+    rows = json.loads(run("system list --json")[0])["rows"]
+    one.data["systems.json"] = json.dumps({"rows": [_without(row, "here") for row in rows]})
     for name, words in PLANS.items():
         head, _, rest = run(f"run {words} --dry-run")[0].partition("# job-000\n")
         *jobs, summary = rest.split("\n\n")
         one.data[f"plans/{name}.json"] = json.dumps(re.findall(r"/spool/\w+/(\S+)", "\n\n".join(jobs)))
         one.text[f"plans/{name}.txt"] = head + summary
-    for name in PUBLISHED:
-        one.says(f"figures --published {name}", text=f"published/{name}.txt")
-    one.keep("results/published-figures", "published/*.csv")
 
 
 def _of_study(one: Bench, study: str) -> None:
-    one.says(f"report {study} --json", data="report.json")
-    one.says("status --json", data="status.json")
-    one.says(f"compare {study} --json", data="contrasts.json")
-    one.says(f"compare {study}", text="contrasts.txt")
+    report = json.loads(one.says(f"report {study} --json", data="report.json"))
+    report["environment"] = []  # says nothing that is computed
+    one.data["report.json"] = json.dumps({name: rows for name, rows in report.items() if rows})
+    one.says(f"compare {study} --json", data="compare.json")
     one.writes(f"proposal {study} --samples 115305030 --runs 5", "proposal/*.csv")
-    one.says(f"figures {study}", text="figures.txt")
-    one.keep(f"results/local/{study}/figures", "figures/*.csv")
-    if not study.startswith(LONG):
-        one.data = {
-            file: text for file, text in one.data.items() if not file.endswith(("-ecdf.csv", "-heatmap.csv"))
-        }
-    kept = "*" if study.startswith(LONG) else "launches"
-    one.writes(f"export tidy {study} --per-rank", f"tables/{kept}.csv")
-    package = json.loads(Path("out/datapackage.json").read_text(encoding="utf-8"))
-    one.data["tables/columns.json"] = json.dumps(
-        {
-            table["name"]: {field["name"]: field["type"] for field in table["schema"]["fields"]}
-            for table in package["resources"]
-        }
-    )
+    one.writes(f"export tidy {study}", "tables/launches.csv")
     one.text["screen.txt"] = run(f"report {study}")[0]
-    page = Path("results/local", study, "report.html").read_text(encoding="utf-8")
-    one.text["page-numbers.txt"] = "\n".join(map(str, _numbers_of_page(page)))
 
 
 def _of_collectives(one: Bench, study: str) -> None:
     one.says("collectives report --json", data="report.json")
-    one.says("collectives report", text="report.txt")
-    one.keep(f"results/collectives/{study}", "figures/*.csv")
 
 
 def _without(row: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in names}
 
 
-def _numbers_of_page(html: str) -> list[float]:
-    """All numbers that the page shows, sorted: where they stand there is a matter of taste."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
-    assert found
-    page = json.loads(found[1])
-    shown = [plot["series"] for plot in page["plots"].values()]
-    return sorted(_numbers([shown, page["losses"], page["heatMaps"], page["tables"]]))
-
-
-def _numbers(value: Any) -> Iterator[float]:
-    if isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _numbers(part)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield value
-
-
 def _pretty(name: str, content: str) -> str:
-    return json.dumps(json.loads(content), indent=1) + "\n" if name.endswith(".json") else content
+    """A file's text; of JSON a line per row."""
+    if not name.endswith(".json"):
+        return content
+    value = json.loads(content)
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(map(json.dumps, value)) + "\n]\n"
+    parts = []
+    for key, rows in value.items():
+        lines = ",\n".join(f"  {json.dumps(row)}" for row in rows) if isinstance(rows, list) else ""
+        parts.append(f'"{key}": ' + (f"[\n{lines}\n ]" if lines else json.dumps(rows)))
+    return "{\n " + ",\n ".join(parts) + "\n}\n"
 
 
 def main() -> None:
