@@ -31,7 +31,7 @@ def _costs(records: list[Record]) -> dict[str, Any]:
     every = [checkpoint for record in saved for checkpoint in record.checkpoints]
     each = [np.median([one.seconds for one in record.checkpoints]) for record in saved]
     saving = sum(one.seconds for one in every)
-    stepping = float(sum(record.columns.world.sum() for record in saved))
+    stepping = float(sum(record.windows.world.sum() for record in saved))
     seconds = median_interval(each) if saved else NONE
     reads = [record.resumed.seconds for record in records if record.resumed]
     num_bytes = max((one.num_bytes for one in every), default=np.nan)
@@ -52,7 +52,7 @@ def _num_lost(study: Study, attempts: pd.DataFrame) -> int:
     lost = 0
     for _, own in attempts.sort_values("attempt").groupby(["study", "case"]):
         for first, following in pairwise(study.records[number] for number in own["number"]):
-            end = _begin(first) + int(first.columns.num_steps.sum())
+            end = _begin(first) + int(first.windows.num_steps.sum())
             lost += max(0, end - _begin(following))
     return lost
 

@@ -259,11 +259,6 @@ class Record(Frozen):
         """True if the case is done: it ran to its end and every gate passed."""
         return self.failure is None
 
-    @property
-    def columns(self) -> Windows:
-        """All windows."""
-        return self.windows
-
     @cached_property
     def counted(self) -> Windows:
         """The windows that count: those after the warm-up.
@@ -277,7 +272,7 @@ class Record(Frozen):
     @cached_property
     def foreign_cpu(self) -> float | None:
         """The share of CPU time that other programs took over all steady windows; None if it is unknown."""
-        return self.columns.foreign_share
+        return self.windows.foreign_share
 
 
 # Of CPU time, over a launch. What an idle system does by itself is below 1 % of it.
