@@ -5,11 +5,11 @@ from dlscale.analysis.finding import Finding, load
 NAMES = (
     "verdict",
     "cautions",
+    "solution",
     "waterfall",
     "scaling",
     "predicted",
     "comparison",
-    "solution",
     "evaluations",
     "stragglers",
     "communication",

@@ -104,6 +104,7 @@ def sections_of(study: Study, findings: Iterable[Finding]) -> Iterator[Section]:
             figures = [one for drawing in finding.drawings[:left] if (one := _figure(study, drawing, frame))]
         left -= len(figures)
         sentences, table = finding.sentence(frame).splitlines(), finding.table(frame.head(MOST_ROWS))
+        is_folded = not finding.table(frame.head(1), brief=True).size
         if sentences or figures or table.size:
             yield Section(
                 name=finding.name,
@@ -113,8 +114,8 @@ def sections_of(study: Study, findings: Iterable[Finding]) -> Iterator[Section]:
                 table=table,
                 csv=as_csv(finding.exported(frame)),
                 num_rows=len(frame),
-                is_answer=finding.is_answer,
-                is_folded=finding.is_answer and not finding.table(frame.head(1), brief=True).size,
+                is_answer=finding.is_answer and bool(sentences or figures or not is_folded),
+                is_folded=finding.is_answer and is_folded,
             )
 
 

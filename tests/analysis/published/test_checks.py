@@ -150,7 +150,7 @@ CELL = {
     "num_nodes": 4,
     "system": "cori",
 }
-OWN = {name: CELL[name] for name in set(Own.model_fields) & set(CELL)} | {"ranks_per_node": 2}
+OWN = {name: CELL[name] for name in Own.model_fields if name in CELL} | {"ranks_per_node": 2}
 
 
 @pytest.mark.parametrize(
