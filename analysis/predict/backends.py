@@ -1,25 +1,9 @@
 """How each backend cuts a step's gradients into buckets, when it exchanges them, and by which algorithm.
 
-These are the rules of `collectives`, told again for a machine that is not here:
-
-    ring, mpi       buckets of 1 MiB and then 25 MiB in backward order (training/_torch_exchange.py, and with a thread
-                    training/_tensorflow_native.py); by a thread where a core is to spare, else not overlapped, in
-                    TensorFlow then as one bucket; `pipelined` gives the exchange the whole of the next step
-    gloo            DistributedDataParallel's buckets, by Gloo's thread; ring. Its small first bucket is gone where a
-                    size of buckets is given, as the backend does
-    horovod         in each cycle what is ready is fused up to the threshold, by Horovod's thread; a cycle lasts as long
-                    as its exchange, and meanwhile more becomes ready; MPI_Allreduce
-    tf_collective   one pack after the last gradient; ring
-    grpc_ps         by variable (TensorFlow) while backpropagation goes on; in torch each server has a piece of the
-                    weights, whose chunks go there from the last to the first, and come back while others still go
-    mpi_ps          all gradients in one message after the last of them
-    none            nothing is exchanged
-
+These are the rules of `collectives`, told again for a machine that is not here, as docs/prediction.md lists them: of
+training/_torch_exchange.py and _tensorflow_native.py, ring/src/network/tuning.cpp, grpc_ps/messages.py, and of MPICH.
 In torch, several objectives (a GAN's) have buckets of their own over ring, mpi and gloo, where DistributedDataParallel
 waits for those of one before the forward pass of the next.
-
-The algorithm follows from a bucket's size as in collectives/ring/src/network/tuning.cpp, and for MPI_Allreduce as in
-MPICH: recursive doubling up to 2 KiB, Rabenseifner's halving and doubling above.
 """
 
 from __future__ import annotations

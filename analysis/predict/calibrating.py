@@ -28,14 +28,13 @@ from dlscale.analysis.predict.backends import ExchangeRule, rule_of
 from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
 from dlscale.analysis.predict.costs import Floats, table_of
 from dlscale.analysis.predict.exchange import NetworkExchange
-from dlscale.analysis.predict.network import Limits
+from dlscale.analysis.predict.network import Limits, input_of
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.scenario import NO_LIMITS, Scenario
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, MessageSizeLaunch, load_run
-from dlscale.benchmarks.records.prediction import Origin
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives.sharding import NONE
@@ -109,7 +108,7 @@ def calibrated_scenario(
     fitted = replace(scenario, network=calibration.network, doubts=doubts)
     error = step_error(measured_steps(fitted, study))
     value, what = f"{100 * error:.1f} %, in the band", f"error of steps over {backend}"
-    origin = Origin(input=what, value=value, kind="measured", source=source)
+    origin = input_of(what, value, "measured", source)
     return replace(fitted, step_error=error, assumed=(*fitted.assumed, origin)) if error else fitted
 
 
@@ -308,9 +307,7 @@ def on_node(scenario: Scenario, study: Study, *, source: str) -> Scenario:
     if line is None:
         return scenario
     value = f"{1e6 * line[0]:.3g} us and {1e9 * line[1]:.3g} ns per byte"
-    origin = Origin(
-        input=f"exchange within a node over {rule.backend}", value=value, kind="measured", source=source
-    )
+    origin = input_of(f"exchange within a node over {rule.backend}", value, "measured", source)
     alone = replace(scenario, network=replace(network, within_node=line, origins=(*network.origins, origin)))
     alone = replace(alone, contention=NO_LIMITS)
     trained = {cell.backend: own for cell, own in _trainings(alone, study) if _is_on_node(alone, cell)}

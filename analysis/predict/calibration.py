@@ -30,9 +30,8 @@ from scipy.optimize import least_squares
 
 from dlscale.analysis.predict.backends import HOROVOD_BITS_BYTES
 from dlscale.analysis.predict.exchange import NetworkExchange, cost, late_units
-from dlscale.analysis.predict.network import Limits, Network
+from dlscale.analysis.predict.network import Limits, Network, input_of
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.prediction import Origin
 
 FITTED = ("latency_seconds", "node_bytes_per_second", "reduce_seconds_per_byte")
 PRIOR = 0.05 / math.log(10)
@@ -107,11 +106,11 @@ def calibrated(points: Sequence[CalibrationPoint], start: Network, *, source: st
         "jitter of messages": "none" if jitter is None else f"{1e6 * jitter:.3g} us in the mean",
     }
     origins = [
-        Origin(
-            input=what,
-            value=value,
-            kind="not modelled" if value == "none" else "calibrated",
-            source=fitted.no_jitter if value == "none" else told,
+        input_of(
+            what,
+            value,
+            "not modelled" if value == "none" else "calibrated",
+            fitted.no_jitter if value == "none" else told,
         )
         for what, value in values.items()
     ]

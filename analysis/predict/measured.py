@@ -22,10 +22,10 @@ import numpy as np
 import pandas as pd
 
 from dlscale.analysis.load import Study
+from dlscale.analysis.predict.network import input_of
 from dlscale.analysis.predict.profile import Gradient, Profile
 from dlscale.analysis.text import seconds_text
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.prediction import Origin
 from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS, StepProfile
 from dlscale.benchmarks.records.record import Record
 
@@ -190,7 +190,7 @@ def _combined(good: Sequence[tuple[Record, StepProfile]], what: str) -> Profile:
         fixed_factors=(min(fixed) / middle, max(fixed) / middle) if middle else (1.0, 1.0),
         evidence=record.evidence,
         source=source,
-        origins=tuple(Origin(input=a, value=b, kind=c, source=d) for a, b, c, d in told),
+        origins=tuple(input_of(a, b, c, d) for a, b, c, d in told),
     )
 
 

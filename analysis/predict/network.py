@@ -84,6 +84,11 @@ class Network:
     origins: tuple[Origin, ...] = ()
 
 
+def input_of(what: str, value: str, kind: str, source: str) -> Origin:
+    """Where an input of predictions comes from."""
+    return Origin(input=what, value=value, kind=kind, source=source)
+
+
 class Machine(NamedTuple):
     """A system with all that predictions need, and what of it stands in no file."""
 
@@ -100,14 +105,11 @@ def completed(system: System, given: Mapping[str, str] | None = None) -> Machine
         system = _with_given(system, key, value)
     changes: dict[str, Any] = {}
     fabric, node, model = system.fabric, system.node, load_system(COMPLETE)
-    assumed = [
-        Origin(input=FACTS[key], value=value, kind=ASSUMED, source=GIVEN)
-        for key, value in (given or {}).items()
-    ]
+    assumed = [input_of(FACTS[key], value, ASSUMED, GIVEN) for key, value in (given or {}).items()]
 
     def taken(fact: Quantity, key: str) -> Quantity:
         source = f"as on {COMPLETE}; the file of {system.name} has none"
-        assumed.append(Origin(input=FACTS[key], value=fact.text, kind=ASSUMED, source=source))
+        assumed.append(input_of(FACTS[key], fact.text, ASSUMED, source))
         return fact.model_copy(update={"source": COMPLETE})
 
     if system.num_nodes is None and system.partitions:
@@ -125,9 +127,7 @@ def completed(system: System, given: Mapping[str, str] | None = None) -> Machine
         if grouped and not (fabric.groups and fabric.nodes_per_group and fabric.bisection):
             own |= {"topology": None, "groups": None}
             source = f"their links are not in the file of {system.name}"
-            assumed.append(
-                Origin(input="congestion between groups of nodes", value="none", kind=ASSUMED, source=source)
-            )
+            assumed.append(input_of("congestion between groups of nodes", "none", ASSUMED, source))
         changes["fabric"] = fabric.model_copy(update=own)
     changes["sources"] = system.sources | {COMPLETE: f"{ASSUMED}, as on {COMPLETE}"}
     machine = Machine(system.model_copy(update=changes), tuple(assumed))
@@ -179,7 +179,7 @@ def network_of(machine: Machine) -> Network:
         for key in ("num_nodes", "fabric.bandwidth", "fabric.latency", "node.memory_bandwidth")
     )
     origins = [
-        Origin(input=FACTS[key], value=fact.text, kind="stated", source=system.sources[fact.source])
+        input_of(FACTS[key], fact.text, "stated", system.sources[fact.source])
         for key, fact in (
             ("fabric.bandwidth", rate),
             ("fabric.latency", latency),
@@ -189,9 +189,7 @@ def network_of(machine: Machine) -> Network:
     ]
     if _by_tcp(system.fabric):
         source = "1448 of 1514 bytes of a frame of Ethernet"
-        origins.append(
-            Origin(input="payload of TCP", value=f"{100 * TCP_SHARE:.1f} %", kind="derived", source=source)
-        )
+        origins.append(input_of("payload of TCP", f"{100 * TCP_SHARE:.1f} %", "derived", source))
     return Network(
         name=system.name,
         num_nodes=num_nodes.value,
@@ -221,7 +219,7 @@ def between_gpus(network: Network, system: System) -> Network:
         else network.reduce_seconds_per_byte,
         origins=(
             *network.origins,
-            Origin(input=FACTS["devices.link"], value=link.text, kind="stated", source=source),
+            input_of(FACTS["devices.link"], link.text, "stated", source),
         ),
     )
 

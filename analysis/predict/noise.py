@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
-from dlscale.analysis.predict.network import Limits
+from dlscale.analysis.predict.network import Limits, input_of
 from dlscale.analysis.predict.profile import Profile
 from dlscale.benchmarks.records.prediction import Origin
 
@@ -62,14 +62,10 @@ def noise_origins(profile: Profile, noise: Noise) -> Iterator[Origin]:
     if noise.steps:
         value = f"standard deviation {100 * float(np.std(noise.steps)):.1f} % of the mean"
         source = f"{len(noise.steps)} steps of the profile; a busy machine makes it too large"
-        yield Origin(input="variation of steps", value=value, kind="measured", source=source)
-    static = profile.rank_variation
-    yield Origin(
-        input="permanently slower ranks",
-        value="none" if static is None else f"by {100 * static:.2g} %",
-        kind="not modelled" if static is None else "measured",
-        source=profile.rank_variation_source,
-    )
+        yield input_of("variation of steps", value, "measured", source)
+    static, what = profile.rank_variation, "permanently slower ranks"
+    value, kind = ("none", "not modelled") if static is None else (f"by {100 * static:.2g} %", "measured")
+    yield input_of(what, value, kind, profile.rank_variation_source)
 
 
 @lru_cache(maxsize=32)  # backends of a curve share them

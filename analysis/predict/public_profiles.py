@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from pydantic import PositiveFloat, model_validator
 
 from dlscale.analysis.predict.costs import step_cost, table_of
-from dlscale.analysis.predict.network import Limits
+from dlscale.analysis.predict.network import Limits, input_of
 from dlscale.analysis.predict.profile import Gradient, Profile, at_share
 from dlscale.analysis.text import seconds_text
 from dlscale.base import definitions
@@ -34,7 +34,6 @@ from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Count, Fact, Seconds
 from dlscale.base.strings import Name, Text
-from dlscale.benchmarks.records.prediction import Origin
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.models import load_workload
 from dlscale.models.layers import Layer, backward_shares, step_flops
@@ -214,7 +213,7 @@ def _split(
         step_seconds=(seconds + update,),
         evidence=evidence,
         source=source,
-        origins=tuple(Origin(input=a, value=b, kind=c, source=d) for a, b, c, d in told),
+        origins=tuple(input_of(a, b, c, d) for a, b, c, d in told),
         variation=variation,
         time_factors=time_factors,
     )
@@ -241,7 +240,7 @@ def _with_least_batch(profile: Profile, system: System, *, device: str, sharing:
     for it in _of(system, "least_batches", device):
         low, high = it["low"] / sharing, it["high"] / sharing
         value = f"as of {low:g} to {high:g} samples"
-        origin = Origin(input="least time of a step", value=value, kind="published", source=it["source"])
+        origin = input_of("least time of a step", value, "published", it["source"])
         return replace(profile, least_batch=(low, high), origins=(*profile.origins, origin))
     return profile
 
@@ -274,11 +273,11 @@ def _with_fixed_cost(profile: Profile, system: System, *, device: str, is_part: 
     fixed = min(fixed, profile.backward_seconds)
     factors = (low / fixed, high / fixed)
     source = f"{table_of('costs')['source'].partition(' (')[0]}, by the processors' frequencies"
-    origin = Origin(
-        input="part of a step that does not depend on the batch",
-        value=_between(fixed, factors),
-        kind="measured elsewhere",
-        source=source,
+    origin = input_of(
+        "part of a step that does not depend on the batch",
+        _between(fixed, factors),
+        "measured elsewhere",
+        source,
     )
     return replace(profile, fixed_seconds=fixed, fixed_factors=factors, origins=(*profile.origins, origin))
 

@@ -16,7 +16,15 @@ from dlscale.analysis.predict.costs import (
     table_of,
 )
 from dlscale.analysis.predict.exchange import Algorithm
-from dlscale.analysis.predict.network import ASSUMED, Limits, Machine, Network, between_gpus, network_of
+from dlscale.analysis.predict.network import (
+    ASSUMED,
+    Limits,
+    Machine,
+    Network,
+    between_gpus,
+    input_of,
+    network_of,
+)
 from dlscale.analysis.predict.noise import Noise, noise_of, noise_origins
 from dlscale.analysis.predict.profile import Profile
 from dlscale.base.errors import UsageError
@@ -144,7 +152,7 @@ def _assumed(
         source = "a reduce-scatter and an allgather each take half of an allreduce, an update 1/P of its time"
         told.append((f"{shard} sharded", value, source))
     for what, value, source in told:
-        yield Origin(input=what, value=value, kind=ASSUMED, source=source)
+        yield input_of(what, value, ASSUMED, source)
 
 
 def origins_of(scenario: Scenario) -> list[Origin]:
@@ -159,29 +167,16 @@ def origins_of(scenario: Scenario) -> list[Origin]:
     known, elsewhere = network.message_jitter_seconds, table_of("costs")["source"]
     if known is None and rule.exchanges and not any(it.input.startswith("jitter") for it in found):
         source = "it takes --calibrate with a run of dlscale collectives"
-        found.append(Origin(input="jitter of messages", value="none", kind="not modelled", source=source))
+        found.append(input_of("jitter of messages", "none", "not modelled", source))
     if serving:
         low, high = (f"{1e9 * limit:.2g}" for limit in serving.byte_seconds)
         value = f"{low} to {high} ns per byte, {serving.threads[0]:g} to {serving.threads[1]:g} cores at once"
-        found.append(
-            Origin(
-                input=f"servers of {rule.backend}",
-                value=value,
-                kind="measured elsewhere",
-                source=elsewhere,
-            )
-        )
+        found.append(input_of(f"servers of {rule.backend}", value, "measured elsewhere", elsewhere))
     if scenario.contention != NO_LIMITS:
         low, high = (f"{1e9 * limit:.2g}" for limit in scenario.contention)
         own = scenario.contention_source
-        found.append(
-            Origin(
-                input=f"what {rule.backend} takes from computing",
-                value=f"{low} to {high} ns per byte",
-                kind="measured" if own else "measured elsewhere",
-                source=own or elsewhere,
-            )
-        )
+        what, kind = f"what {rule.backend} takes from computing", "measured" if own else "measured elsewhere"
+        found.append(input_of(what, f"{low} to {high} ns per byte", kind, own or elsewhere))
     return list(dict.fromkeys([*found, *scenario.assumed]))
 
 
