@@ -175,8 +175,8 @@ def origins_of(scenario: Scenario) -> list[Origin]:
     if scenario.contention != NO_LIMITS:
         low, high = (f"{1e9 * limit:.2g}" for limit in scenario.contention)
         own = scenario.contention_source
-        what, kind = f"what {rule.backend} takes from computing", "measured" if own else "measured elsewhere"
-        found.append(input_of(what, f"{low} to {high} ns per byte", kind, own or elsewhere))
+        taken, kind = f"what {rule.backend} takes from computing", "measured" if own else "measured elsewhere"
+        found.append(input_of(taken, f"{low} to {high} ns per byte", kind, own or elsewhere))
     return list(dict.fromkeys([*found, *scenario.assumed]))
 
 
