@@ -161,8 +161,8 @@ def origins_of(scenario: Scenario) -> list[Origin]:
     found = [*scenario.profile.origins, *noise_origins(scenario.profile, scenario.noise)]
     if not scenario.profile.origins:
         profile = scenario.profile
-        what = {"input": "time of a step", "value": f"{1e3 * profile.mean_step_seconds:.4g} ms"}
-        found.insert(0, Origin(**what, kind=profile.evidence, source=profile.source))
+        value = f"{1e3 * profile.mean_step_seconds:.4g} ms"
+        found.insert(0, input_of("time of a step", value, profile.evidence, profile.source))
     found += network.origins
     known, elsewhere = network.message_jitter_seconds, table_of("costs")["source"]
     if known is None and rule.exchanges and not any(it.input.startswith("jitter") for it in found):

@@ -315,6 +315,8 @@ def write(study: Study, stem: Path) -> None:
     write_predictions(study.predictions, Path(f"{stem}{ENDING}"))
     theme.use()
     figure = figures.figure_of(EFFICIENCY, frame, title=f"predicted: {frame['training'].iloc[0]}")
+    for tip in figure.findobj(lambda it: str(it.get_gid()).startswith("tip:")):
+        tip.remove()  # of pages alone, and slow to draw
     figures.save(figure, stem, origin=f"simulated; commit {first.commit}; {first.command}")
     table = PREDICTION.exported(frame)
     write_atomically(Path(f"{stem}.csv"), table.to_csv(index=False).encode(), mode=0o644)
