@@ -98,6 +98,7 @@ class Study:
         )
         self.launches["samples_per_second"] = self.launches["global_batch"] / self.launches["step_seconds"]
         self.launches["rank_rate"] = self.launches["samples_per_second"] / self.launches["num_ranks"]
+        self.drawn: dict[str, str] = {}  # file name -> SVG of figures, which files and the page share
         self.errors: list[str] = []  # of findings that could not be computed or drawn
         self._known: dict[Any, Any] = {}
 

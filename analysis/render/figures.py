@@ -51,7 +51,7 @@ def drawn(
                 continue
             for training, rows in of_trainings(drawing.rows(frame)):
                 if len(rows):
-                    stem = "-".join(filter(None, (file_name(training), drawing.name)))
+                    stem = stem_of(training, drawing)
                     try:
                         figure = figure_of(drawing, rows, title=training, width=width)
                     except Exception as error:
@@ -63,6 +63,11 @@ def drawn(
 def could_not_draw(drawing: Drawing, error: Exception) -> str:
     """A sentence on a figure that raised an error."""
     return " ".join(f"Figure {drawing.name} could not be drawn: {type(error).__name__}: {error}".split())
+
+
+def stem_of(training: str, drawing: Drawing) -> str:
+    """The name of a figure's files, without an ending."""
+    return "-".join(filter(None, (file_name(training), drawing.name)))
 
 
 def file_name(text: str) -> str:
@@ -120,9 +125,9 @@ def write(
         for stem, drawing, finding, rows, figure in drawn(
             study, findings, only=only, backends=backends, width=width
         ):
-            if not width:
-                figure.text(0.005, 0.005, study.origin, fontsize=3, color="grey", va="bottom")
             save(figure, place / stem, origin=study.origin)
+            if not width:  # the page has the same drawing
+                study.drawn[stem] = as_element((place / f"{stem}.svg").read_text(encoding="utf-8"))
             write_atomically(place / f"{stem}.csv", as_csv(finding.exported(rows)), mode=0o644)
             if width:
                 training = str(rows["training"].iloc[0]) if "training" in rows else finding.title
@@ -161,10 +166,14 @@ def save(figure: Figure, stem: Path, *, origin: str) -> list[Path]:
 
 
 def svg(figure: Figure) -> str:
-    """The figure as an element of a page; an artist whose id begins with `tip:` gets the rest as its tooltip."""
+    """The figure as an element of a page."""
     text = StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
-    body = text.getvalue()
+    figure.savefig(text, format="svg", metadata=NO_DATE["svg"])
+    return as_element(text.getvalue())
+
+
+def as_element(body: str) -> str:
+    """A file's SVG as an element of a page; an artist whose id begins with `tip:` gets the rest as its tooltip."""
     body = re.sub(
         r"<metadata>.*?</metadata>|<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", body, flags=re.DOTALL
     )

@@ -18,9 +18,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dlscale.analysis import theme
-from dlscale.analysis.finding import Drawing, Finding
+from dlscale.analysis.finding import Drawing, Finding, of_trainings
 from dlscale.analysis.load import Study
-from dlscale.analysis.render.figures import could_not_draw, figure_of, svg
+from dlscale.analysis.render.figures import could_not_draw, figure_of, stem_of, svg
 from dlscale.analysis.render.screen import is_numeric
 from dlscale.analysis.render.text import as_csv
 from dlscale.base.files import write_atomically
@@ -124,11 +124,14 @@ def _figure(study: Study, drawing: Drawing, frame: pd.DataFrame) -> tuple[str, s
     rows = drawing.rows(frame)
     if not len(rows):
         return None
-    if not drawing.panels and "training" in rows and rows["training"].nunique() > 1:
+    trainings = of_trainings(rows)
+    title = trainings[0][0] if len(trainings) == 1 else ""
+    if drawn := study.drawn.get(stem_of(title, drawing)) if title else None:
+        return drawn, drawing.about
+    if len(trainings) > 1 and not drawing.panels:
         drawing = replace(drawing, panels="training")
     try:
-        figure = figure_of(drawing, rows)
-        text = svg(figure)
+        text = svg(figure_of(drawing, rows, title=title))
     except Exception as error:
         study.errors.append(could_not_draw(drawing, error))
         return None
