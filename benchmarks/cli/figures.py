@@ -40,7 +40,7 @@ PAPER = "paper"  # the folder of printed figures, in that of the others
     type=click.Choice(["screen", PAPER]),
     default="screen",
     show_default=True,
-    help="Words around the axes, or bare axes with 8 pt text and a caption of three lines in a .tex file beside them.",
+    help="A title above the axes; or bare axes with 8 pt text and a .tex file with the caption.",
 )
 @click.option(
     "--width",

@@ -47,8 +47,8 @@ def test_a_study_from_command_to_figures(bench):
     report = bench.ask("report", "--json")
     assert report.returncode == 4, "one launch cannot carry an interval"
     table = json.loads(report.stdout)
-    assert table["schema"] == 1
-    assert {row["control"] for row in table["rows"]} == {"train", "synthetic", "loader"}
+    assert table["schema"] == 2
+    assert {row["control"] for row in table["scaling"]} == {"train", "synthetic", "loader"}
     status = bench.ask("status", "--json")
     assert status.returncode == 0
     (row,) = json.loads(status.stdout)["rows"]

@@ -32,9 +32,9 @@ def test_trainings_reach_their_target_and_the_screen_says_when(bench):
         assert last.training_seconds == pytest.approx(windows)
     losses = {block: _losses(records, block) for block in (0, 1)}
     assert losses[0] != losses[1], "each block has a seed of its own"
-    (row, *_) = json.loads(bench.ask("report", "--json").stdout)["time_to_solution"]
+    (row, *_) = json.loads(bench.ask("report", "--json").stdout)["solution"]
     assert (row["num_reached"], row["num_trainings"], row["seconds_low"]) == (2, 2, None)
-    assert list(bench.folder.glob("results/*/*/figures/*-time-to-solution.png"))
+    assert list(bench.folder.glob("results/*/*/figures/*-time-to-target.png"))
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_ranks_that_train_in_rounds_reach_the_target_with_what_they_learnt_toget
     # The audit at the end goes on until a round more.
     assert record.backend_settings["num_rounds"] - (num_steps - 1) // 2 in (0, 1)
     assert record.backend_settings["round_bytes"] == 4 * 9634
-    rows = json.loads(bench.ask("report", "--json").stdout)["time_to_solution"]
+    rows = json.loads(bench.ask("report", "--json").stdout)["solution"]
     found = [(row["algorithm"], row["algorithm_options"]) for row in rows]
     assert found == [("easgd", "interval=2")]
 
