@@ -1,5 +1,6 @@
 """The command line as a user calls it, and records as the supervisor writes them, made up."""
 
+import io
 from collections.abc import Callable
 
 import pytest
@@ -63,4 +64,8 @@ def mistake(dlscale: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures have their files, and nothing is drawn into them: that takes longest."""
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
+
+    def blank(_: object, file: io.IOBase, **_options: object) -> None:
+        file.write("<svg/>" if isinstance(file, io.TextIOBase) else b"<svg/>")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", blank)
