@@ -175,6 +175,7 @@ def _checked(study: Study, finding: Finding) -> Finding:
             name=finding.name,
             title=finding.title,
             compute=lambda _: pd.DataFrame({"text": [said]}),
+            columns={"text": Column("why it could not be computed")},
             sentence=lambda _: said,
             on_screen=True,
             is_answer=True,

@@ -184,7 +184,7 @@ TARGETS: dict[str, Target] = {
     "study.json": file_target(
         "study.json", (STUDY / "study.json").read_bytes,
         each(lambda p: read_study_file(p.parent), lambda p: Store(p.parent).planned(), _planned,
-             lambda p: study_in(p.parent).order, lambda p: study_in(p.parent).variants,
+             lambda p: study_in(p.parent).order, lambda p: study_in(p.parent).axes,
              lambda p: study_in(p.parent).base),
     ),
     "record": file_target("a.1.json", golden("servers-3f9de700/records/*.json"), record, share=2.0),
