@@ -4,11 +4,6 @@ A backend's exchange of n bytes is taken for the algorithm that predictions give
 make one calibration, as its software is a part of a message's latency. What a training adds to exchanges shows only in
 its steps: those that a study has measured between nodes are predicted, too, and the root mean square of log(predicted /
 measured) is the standard deviation of the model's own error, which a band beyond the measured sizes has to contain.
-
-An exchange within a node is a line a + b n through the buckets of control `exchange`, by least squares of relative
-errors. What is overlapped takes from the cores that compute: by as much as a training of the study takes longer than
-the one over `none`, and than is predicted without that, per byte that a rank sends. What is not overlapped takes longer
-in a training than alone (`costs.toml`), and so do copies of gradients into buckets, at the rate at which ranks copy.
 """
 
 from __future__ import annotations
@@ -21,16 +16,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import nnls
 
 from dlscale.analysis.load import Study
 from dlscale.analysis.predict.backends import ExchangeRule, rule_of
 from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
-from dlscale.analysis.predict.costs import Floats, table_of
+from dlscale.analysis.predict.costs import Floats
 from dlscale.analysis.predict.exchange import NetworkExchange
-from dlscale.analysis.predict.network import Limits, input_of
+from dlscale.analysis.predict.network import input_of
 from dlscale.analysis.predict.prediction import predict_point
-from dlscale.analysis.predict.scenario import NO_LIMITS, Scenario
+from dlscale.analysis.predict.scenario import Scenario
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.files import load_records
@@ -42,8 +36,6 @@ from dlscale.collectives.sharding import NONE
 # Servers have no exchange among ranks. What links are, another backend over the same sockets or MPI says.
 LINKS_OF = {"grpc_ps": "ring", "mpi_ps": "mpi"}
 MIN_CALLS = 20  # of a launch, for how they spread
-BITS_EXCHANGES = 2  # by which Horovod's ranks agree, each as long as the smallest exchange
-TRIAL = 1e-9  # seconds per byte
 
 MeasuredStep = tuple[Scenario, int, float]  # on how many nodes, and the seconds of a step
 
@@ -88,9 +80,6 @@ def calibrated_scenario(
                 "system that is predicted"
             )
     source, study = ", ".join(folder.name for folder in folders), Study(records)
-    scenario = on_node(scenario, study, source=source)
-    if scenario.network.within_node and not points:  # the network is as its file says
-        return scenario
     alike = [point for point in points if point.exchange.ranks_per_node == per_node]
     if points and not alike:
         counts = sorted({point.exchange.ranks_per_node for point in points})
@@ -149,10 +138,10 @@ def points_of_study(
                 f"calibration of {backend}: its exchanges, and the profile, are of more than one {name} "
                 f"({', '.join(sorted(values))}); calibrate with a study of one"
             )
+    between = [it for it in bucket_times(Study(good)) if it[0].num_nodes > 1]
     return [
-        _point(rule_of_cell(cell), num_bytes, cell.num_nodes, cell.num_ranks, seconds, cell.num_servers)
-        for cell, num_bytes, seconds in bucket_times(Study(good))
-        if cell.num_nodes > 1
+        _point(rule_of_cell(cell), num_bytes, cell.num_nodes, cell.num_ranks, seconds)
+        for cell, num_bytes, seconds in between
     ]
 
 
@@ -229,13 +218,12 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
 
 
 def _point(
-    rule: ExchangeRule, num_bytes: int, num_nodes: int, num_ranks: int, seconds: float, num_servers: int = 0
+    rule: ExchangeRule, num_bytes: int, num_nodes: int, num_ranks: int, seconds: float
 ) -> CalibrationPoint:
     exchange = NetworkExchange(
         algorithm=rule.algorithm(num_bytes),
         num_nodes=num_nodes,
         ranks_per_node=-(-num_ranks // num_nodes),
-        num_servers=num_servers,
     )
     return CalibrationPoint(
         exchange=exchange, num_bytes=num_bytes, seconds=seconds, cycle_seconds=rule.cycle_seconds
@@ -269,7 +257,6 @@ def measured_steps(scenario: Scenario, study: Study) -> Iterator[MeasuredStep]:
         servers = cell.num_servers if scenario.rule.serves else scenario.num_servers(cell.num_ranks)
         if (
             cell.num_nodes > 1
-            and cell.backend == scenario.rule.backend
             and scenario.scaling_mode == "weak"
             and cell.num_ranks % per_node == 0
             and cell.num_nodes == math.ceil(cell.num_processes / per_node)
@@ -279,14 +266,14 @@ def measured_steps(scenario: Scenario, study: Study) -> Iterator[MeasuredStep]:
 
 
 def _trainings(scenario: Scenario, study: Study) -> Iterator[tuple[Cell, pd.DataFrame]]:
-    """What is predicted as a study trained it, over the scenario's backend or none: cells and their good launches."""
+    """What is predicted as a study trained it, over the scenario's backend: cells and their good launches."""
     profile, good = scenario.profile, study.good
     good = good[(good["control"] == "train") & (good["shard"] == NONE) & (good["split"] == 1)]
     for name in ("workload", "preset", "framework"):
         good = good[good[name] == getattr(profile, name)]
     for _, launches in good[good["local_batch"] == scenario.batch].groupby("cell", sort=False):
         cell = study.records[launches["number"].iloc[0]].case.cell
-        if cell.backend == "none" or _exchanges_by(scenario.rule, cell):
+        if _exchanges_by(scenario.rule, cell):
             yield cell, launches
 
 
@@ -296,73 +283,3 @@ def _exchanges_by(rule: ExchangeRule, cell: Cell) -> bool:
         return rule_of_cell(cell, spare_core=rule.overlap == "thread") == rule
     except UsageError:
         return False
-
-
-def on_node(scenario: Scenario, study: Study, *, source: str) -> Scenario:
-    """The scenario with what its backend's exchanges within a node were measured to take; as it is without any."""
-    rule, network = scenario.rule, scenario.network
-    if scenario.ranks_per_node == 1 or rule.serves:
-        return scenario
-    line = _line_within(scenario, study)
-    if line is None:
-        return scenario
-    value = f"{1e6 * line[0]:.3g} us and {1e9 * line[1]:.3g} ns per byte"
-    origin = input_of(f"exchange within a node over {rule.backend}", value, "measured", source)
-    alone = replace(scenario, network=replace(network, within_node=line, origins=(*network.origins, origin)))
-    alone = replace(alone, contention=NO_LIMITS)
-    trained = {cell.backend: own for cell, own in _trainings(alone, study) if _is_on_node(alone, cell)}
-    if rule.overlap == "none":
-        copying, longer = _copying(alone, study, trained), tuple(table_of("costs")["in_training"]["factors"])
-        return replace(alone, copying=copying, in_training=longer, contention_source=source)
-    if rule.backend not in trained or "none" not in trained:
-        return replace(alone, contention=scenario.contention)
-    measured = _contention(alone, trained[rule.backend], trained["none"])
-    return replace(alone, contention=measured, contention_source=source)
-
-
-def _line_within(scenario: Scenario, study: Study) -> Limits | None:
-    """(seconds, seconds per byte) of an exchange within a node; None where none was measured."""
-    rule = scenario.rule
-    sizes = np.array(
-        [
-            (num_bytes, seconds)
-            for cell, num_bytes, seconds in bucket_times(study)
-            if _is_on_node(scenario, cell) and cell.backend == rule.backend
-        ]
-    )
-    if not len(sizes):
-        return None
-    seconds = np.maximum(sizes[:, 1] - rule.cycle_seconds / 2, sizes[:, 1] / 10)
-    constant = 1.0 + BITS_EXCHANGES * bool(rule.cycle_seconds)
-    rows = np.column_stack([np.full(len(sizes), constant), sizes[:, 0]]) / seconds[:, None]
-    (first, slope), _ = nnls(rows, np.ones(len(sizes)))
-    return float(first), float(slope)
-
-
-def _is_on_node(scenario: Scenario, cell: Cell) -> bool:
-    return (cell.num_nodes, cell.num_ranks, cell.split, cell.shard) == (1, scenario.ranks_per_node, 1, NONE)
-
-
-def _contention(alone: Scenario, training: pd.DataFrame, none: pd.DataFrame) -> Limits:
-    """Seconds per byte, by blocks the least and the most."""
-    here = predict_point(alone, 1).step_seconds.center
-    trial = predict_point(replace(alone, contention=(TRIAL, TRIAL)), 1).step_seconds.center
-    per_cost = (trial - here) / TRIAL
-    if per_cost <= 0:
-        return NO_LIMITS
-    steps, undisturbed = (own.set_index("block")["step_seconds"] for own in (training, none))
-    extra = (steps - undisturbed).dropna().to_list() or [steps.median() - undisturbed.median()]
-    longer = here - alone.profile.mean_step_seconds
-    costs = [max(0.0, seconds - longer) / per_cost for seconds in extra]
-    return min(costs), max(costs)
-
-
-def _copying(alone: Scenario, study: Study, trained: dict[str, pd.DataFrame]) -> float:
-    """Seconds per byte of gradients in which a training's ranks copy them into buckets, as fast as they copy alone."""
-    training = trained.get(alone.rule.backend)
-    on_node = [record for record in study.records if _is_on_node(alone, record.case.cell)]
-    rates = [min(record.copy_rates) for record in on_node if record.copy_rates]
-    if training is None or not rates:
-        return 0.0
-    copies = study.records[training["number"].iloc[0]].backend_settings.get("staging_copies", 0)
-    return 2 * float(copies) / float(np.median(rates))  # read and written

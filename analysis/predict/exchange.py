@@ -96,7 +96,7 @@ class Cost(NamedTuple):
 def cost(network: Network, exchange: NetworkExchange) -> Cost:
     """The exchange alone on the network, free of noise. Raises UsageError for more nodes than there are."""
     places = _allocated(network, exchange)
-    seconds, per_byte = _within_node(network, exchange.ranks_per_node)
+    seconds, per_byte = 0.0, _within_node(network, exchange.ranks_per_node)
     for phase in phases_of(exchange):
         fullest, crosses = fullest_link(network, phase, places, minimal=exchange.routing == "minimal")
         extra = network.groups.extra_latency_seconds if network.groups and crosses else 0.0
@@ -165,20 +165,18 @@ def _allocated(network: Network, exchange: NetworkExchange) -> Nodes:
     return np.random.default_rng(exchange.seed).choice(network.num_nodes, size=count, replace=False)
 
 
-def _within_node(network: Network, ranks_per_node: int) -> tuple[float, float]:
-    """Seconds, and per byte of the message, of an exchange within a node."""
+def _within_node(network: Network, ranks_per_node: int) -> float:
+    """Seconds per byte of the message of an exchange within a node."""
     if ranks_per_node == 1:
-        return 0.0, 0.0
-    if network.within_node:
-        return network.within_node
+        return 0.0
     if network.device_link_bytes_per_second:
-        return 0.0, 2 * (ranks_per_node - 1) / ranks_per_node / network.device_link_bytes_per_second
+        return 2 * (ranks_per_node - 1) / ranks_per_node / network.device_link_bytes_per_second
     if network.node_memory_bytes_per_second is None:
         raise UsageError(
             f"{network.name} states no node.memory_bandwidth, which {ranks_per_node} ranks per node need; add it to "
             "[node] of its file, with its source, or give --set ranks_per_node=1"
         )
-    return 0.0, 2 * ranks_per_node / network.node_memory_bytes_per_second
+    return 2 * ranks_per_node / network.node_memory_bytes_per_second
 
 
 def phases_of(exchange: NetworkExchange) -> tuple[Phase, ...]:

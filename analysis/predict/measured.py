@@ -1,25 +1,12 @@
-"""The profile of a node as a study has measured it, by its control `profile`.
-
-How ranks differ for good is in the trainings over `none`, where no rank waits for another. A rank's difference in a
-launch is log(its time / the geometric mean over ranks). Of that, what two launches of the same ranks on the same nodes
-have in common lasts; the rest is the launch's. With d[b] the differences of a rank in its launches b on P ranks, the
-variance of what lasts is
-
-    sum over ranks and pairs of launches b, c of d[b] d[c]  /  (number of these pairs x (1 - 1/P))
-
-(1 - 1/P because the mean of a launch has a part of each rank.)
-"""
+"""The profile of a node as a study has measured it, by its control `profile`."""
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from dlscale.analysis.load import Study
 from dlscale.analysis.predict.network import input_of
@@ -31,7 +18,6 @@ from dlscale.benchmarks.records.record import Record
 
 # What two profiles of one workload in one framework can differ in, and what a prediction must therefore say.
 CHOICES = ("preset", "local_batch", "precision", "compiled", "threads_per_rank", "data")
-MIN_RANKS = 4  # in a launch: the spread of fewer is not known to half of itself
 
 
 def profile_of(records: Iterable[Record], workload: str, framework: str, **wanted: Any) -> Profile:
@@ -46,7 +32,6 @@ def profile_of(records: Iterable[Record], workload: str, framework: str, **wante
     what = f"{workload} in {framework}"
     if chosen:
         what += f" ({', '.join(f'{name} {value}' for name, value in chosen.items())})"
-    records = list(records)
     study = Study([record for record in records if record.case.cell.control == "profile"])
     found = study.launches
     for name, value in {"workload": workload, "framework": framework, **chosen}.items():
@@ -84,52 +69,7 @@ def profile_of(records: Iterable[Record], workload: str, framework: str, **wante
                 f"profile of {what}: its launches are of {len(values)} {name} ({', '.join(sorted(values))}), which "
                 "make no one profile; give a study of one"
             )
-    variation, source = rank_variation(Study(records), own[0][0])
-    return replace(_combined(own, what), rank_variation=variation, rank_variation_source=source)
-
-
-def rank_variation(study: Study, profiled: Record) -> tuple[float | None, str]:
-    """(coefficient of variation over ranks, what it is from), or None and what there is none for.
-
-    `profiled` is a record of the profile, as which the study's trainings must compute.
-    """
-    frame = pd.DataFrame(_differences(study, profiled), columns=["cell", "ranks", "host", "rank", "size"])
-    each = frame.groupby(["cell", "ranks", "host", "rank"])["size"].agg(
-        total="sum", squares=lambda own: float((own**2).sum()), count="size"
-    )
-    num_ranks = each.index.get_level_values("ranks").to_numpy(float)
-    num_pairs = float((each["count"] * (each["count"] - 1) * (1 - 1 / num_ranks)).sum())
-    if not num_pairs:
-        return None, (
-            f"the study has no two launches of backend none on the same {MIN_RANKS} ranks or more with cores of "
-            "their own"
-        )
-    common = float((each["total"] ** 2 - each["squares"]).sum())
-    counts = frame[frame["rank"] == 0].groupby(["cell", "ranks"], sort=False).size()
-    launches = ", ".join(f"{count} on {ranks} ranks" for (_, ranks), count in counts.items())
-    return math.sqrt(math.expm1(max(0.0, common / num_pairs))), f"launches of none: {launches}"
-
-
-def _differences(study: Study, profiled: Record) -> Iterator[tuple[str, int, str, int, float]]:
-    """The cell, number of ranks, node, rank and difference of each rank that computes as the profile's does."""
-    good = study.good[(study.good["control"] == "train") & (study.good["backend"] == "none")]
-    good = good[(good["split"] == 1) & (good["num_ranks"] >= MIN_RANKS) & ~good["is_oversubscribed"]]
-    own = profiled.case.cell
-    for name in ("workload", "framework", *CHOICES):
-        if name != "local_batch":
-            good = good[good[name] == getattr(own, name)]
-    for number, cell in zip(good["number"], good["cell"], strict=True):
-        record = study.records[number]
-        ranks = sorted(record.ranks, key=lambda it: it.rank)
-        alike = ("system", "evidence", "fingerprint")
-        if len(ranks) < record.case.cell.num_ranks or any(
-            getattr(record, name) != getattr(profiled, name) for name in alike
-        ):
-            continue
-        seconds = record.counted.seconds / record.counted.num_steps[:, np.newaxis]
-        times = np.log(np.median(seconds / np.median(seconds, axis=1, keepdims=True), axis=0))
-        for rank, size in zip(ranks, (times - times.mean()).tolist(), strict=True):
-            yield cell, len(ranks), rank.node, rank.rank, size
+    return _combined(own, what)
 
 
 def _combined(good: Sequence[tuple[Record, StepProfile]], what: str) -> Profile:

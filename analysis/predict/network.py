@@ -1,8 +1,8 @@
 """A machine's network as predictions see it: links of nodes and of groups of nodes, and a message's latency.
 
 `network_of` reads it from a system's file, where every number has its source, and `completed` gives a system the facts
-that its file lacks: a user's own, else those of `COMPLETE`, each an assumption. Nothing that a file states is replaced,
-and the rate of links is never another machine's. What is computed here and stands in no file: of a link of Ethernet TCP
+that its file lacks: those of `COMPLETE`, each an assumption. Nothing that a file states is replaced, and the rate of
+links is never another machine's. What is computed here and stands in no file: of a link of Ethernet TCP
 leaves 95.6 % for payload; adding a received byte moves three through memory (two read, one written); a dragonfly's
 bisection counts both directions, so that each pair of G groups has B / 2 / (G / 2)^2 per direction, and a group leaves
 by G - 1 pairs.
@@ -10,35 +10,23 @@ by G - 1 pairs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
-
-from dlscale.base.definitions import first_problem
-from dlscale.base.errors import UsageError, did_you_mean
-from dlscale.base.quantities import Fact, Quantity, TextFact
+from dlscale.base.errors import UsageError
+from dlscale.base.quantities import Fact, Quantity
 from dlscale.benchmarks.records.prediction import Origin
 from dlscale.benchmarks.systems.system import Fabric, System, load_system
 
 COMPLETE = "cori"  # the system of the catalogue with all facts of a network
-GIVEN = "--assume"
 ASSUMED = "assumed"  # a source that is none
 FACTS = {
-    "num_nodes": "nodes",
     "node.memory_bandwidth": "memory bandwidth of a node",
-    "node.peak.fp32": "peak of a node",
     "devices.link": "link between a node's GPUs",
-    "devices.memory_bandwidth": "memory bandwidth of a GPU",
-    "devices.peak.fp32": "peak of a GPU",
     "fabric.bandwidth": "rate of a node's link",
     "fabric.latency": "latency of a message",
-    "fabric.groups": "groups of nodes",
-    "fabric.nodes_per_group": "nodes of a group",
-    "fabric.bisection": "bisection",
 }
-"""What predictions follow from, as keys of a system's file."""
+"""Keys of a system's file, as origins name them."""
 
 BYTES_MOVED_TO_ADD = 3
 # 1448 bytes of payload in a frame of 1514: 20 each are IP's and TCP's, 12 TCP's time stamps, 14 Ethernet's.
@@ -77,8 +65,6 @@ class Network:
     groups: Groups | None = None  # None: nodes on one switch
     rate_factors: Limits = (1.0, 1.0)  # of all links
     latency_factors: Limits = (1.0, 1.0)
-    # An exchange within a node, where it was measured: seconds, and seconds per byte. None: by memory or device links.
-    within_node: tuple[float, float] | None = None
     # Mean of what a message takes longer, exponential; None: not measured, and predicted without.
     message_jitter_seconds: float | None = None
     origins: tuple[Origin, ...] = ()
@@ -96,16 +82,11 @@ class Machine(NamedTuple):
     assumed: tuple[Origin, ...] = ()
 
 
-def completed(system: System, given: Mapping[str, str] | None = None) -> Machine:
-    """The system with what its predictions lack: what is `given` ({fact: value}), else of another machine.
-
-    Raises UsageError for what is given and cannot be, and where too little is known.
-    """
-    for key, value in (given or {}).items():
-        system = _with_given(system, key, value)
+def completed(system: System) -> Machine:
+    """The system with what its predictions lack, of another machine. Raises UsageError where too little is known."""
     changes: dict[str, Any] = {}
     fabric, node, model = system.fabric, system.node, load_system(COMPLETE)
-    assumed = [input_of(FACTS[key], value, ASSUMED, GIVEN) for key, value in (given or {}).items()]
+    assumed: list[Origin] = []
 
     def taken(fact: Quantity, key: str) -> Quantity:
         source = f"as on {COMPLETE}; the file of {system.name} has none"
@@ -135,37 +116,6 @@ def completed(system: System, given: Mapping[str, str] | None = None) -> Machine
     return machine
 
 
-def _with_given(system: System, key: str, value: str) -> System:
-    if key not in FACTS:
-        raise UsageError(
-            f"{GIVEN} {key}: predictions have no such fact{did_you_mean(key, FACTS)}; choose one of: "
-            f"{', '.join(FACTS)}"
-        )
-    section, _, name = key.rpartition(".")
-    section, _, table = section.partition(".")  # node.peak.fp32
-    owner: Any = getattr(system, section) if section else system
-    if section == "fabric" and owner is None:
-        owner = Fabric(name=TextFact(value="a network", source=GIVEN))
-    if owner is None:
-        raise UsageError(f"{GIVEN} {key}: nodes of {system.name} have no {section}; leave it out")
-    entries = getattr(owner, table) if table else {name: getattr(owner, name)}
-    if stated := entries.get(name):
-        raise UsageError(
-            f"{GIVEN} {key}={value}: {system.name} states {stated.value}; leave it out, or give --system a file of "
-            "your own that states another"
-        )
-    kind = type(owner).model_fields[table or name].annotation
-    counted = value.isdigit() and name in ("num_nodes", "groups", "nodes_per_group")
-    content = {"value": int(value) if counted else value, "source": GIVEN}
-    try:
-        fact = TypeAdapter(kind).validate_python({name: content} if table else content)
-    except ValidationError as error:
-        raise UsageError(f"{GIVEN} {key}={value}: {first_problem(error)}") from None
-    owner = owner.model_copy(update={table: entries | fact} if table else {name: fact})
-    sources = {"sources": system.sources | {GIVEN: f"given by {GIVEN}"}}
-    return (owner if not section else system.model_copy(update={section: owner})).model_copy(update=sources)
-
-
 def network_of(machine: Machine) -> Network:
     """The network of a system's file. Raises UsageError that names the key that it does not state."""
     system = machine.system
@@ -185,7 +135,7 @@ def network_of(machine: Machine) -> Network:
             ("fabric.latency", latency),
             ("node.memory_bandwidth", memory),
         )
-        if fact.source not in (COMPLETE, GIVEN)
+        if fact.source != COMPLETE
     ]
     if _by_tcp(system.fabric):
         source = "1448 of 1514 bytes of a frame of Ethernet"
@@ -257,6 +207,6 @@ def _stated(system: System, key: str) -> Any:
     if fact is None:
         raise UsageError(
             f"{system.name} states no {key}, which a prediction needs; add it{f' to [{section}]' * bool(section)} of "
-            f"its file, with its source, or give dlscale predict {GIVEN} {key}=VALUE"
+            "its file, with its source"
         )
     return fact

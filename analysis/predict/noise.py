@@ -1,11 +1,11 @@
 """How much longer than planned a rank's step takes, and the slowest of P ranks, which a synchronous step waits for.
 
-A rank's step takes f times the mean step: resampled from measured steps, or lognormal with a coefficient of variation;
-ranks that differ for good have one more lognormal factor. The largest of P draws is one draw: F(max) is uniform to the
-power of P, so the largest is the quantile at U^(1/P). The same U makes more ranks wait longer: with the same generator
-for every number of ranks, a curve over them does not rise by chance. Beyond the measured sample the tail goes on
-exponentially, with the mean excess of its largest twentieth, rare long steps among them: the largest of 8,192 ranks is
-never in a sample of 200 steps, and a tail that ended with the sample would be too good.
+A rank's step takes f times the mean step: resampled from measured steps, or lognormal with a coefficient of variation.
+The largest of P draws is one draw: F(max) is uniform to the power of P, so the largest is the quantile at U^(1/P). The
+same U makes more ranks wait longer: with the same generator for every number of ranks, a curve over them does not rise
+by chance. Beyond the measured sample the tail goes on exponentially, with the mean excess of its largest twentieth,
+rare long steps among them: the largest of 8,192 ranks is never in a sample of 200 steps, and a tail that ended with the
+sample would be too good.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
 from dlscale.analysis.predict.network import Limits, input_of
-from dlscale.analysis.predict.profile import Profile
 from dlscale.benchmarks.records.prediction import Origin
 
 Floats = NDArray[np.float64]
 
 MIN_SAMPLES = 20  # for a distribution of steps; fewer say nothing about a tail
 TAIL_SHARE = 0.05
-STATIC_NODES = 32  # that stand for the lognormal of static differences
 
 
 class Noise(NamedTuple):
@@ -34,20 +32,6 @@ class Noise(NamedTuple):
 
     steps: tuple[float, ...] = ()  # measured steps over their mean; empty: lognormal
     variation: Limits = (0.0, 0.0)  # of the lognormal: lowest and highest coefficient that sources give
-    static: float = 0.0  # coefficient of variation over ranks
-
-    def scaled(self, factor: float) -> Noise:
-        """This factor times as much of everything."""
-        low, high = self.variation
-        steps = tuple(1 + (step - 1) * factor for step in self.steps)
-        return Noise(steps, (low * factor, high * factor), self.static * factor)
-
-
-def noise_of(profile: Profile) -> Noise:
-    """A profile's noise."""
-    return noise_of_steps(profile.step_seconds, profile.variation)._replace(
-        static=profile.rank_variation or 0.0
-    )
 
 
 def noise_of_steps(step_seconds: tuple[float, ...], variation: Limits) -> Noise:
@@ -57,15 +41,13 @@ def noise_of_steps(step_seconds: tuple[float, ...], variation: Limits) -> Noise:
     return Noise(steps=tuple((np.array(step_seconds) / np.mean(step_seconds)).tolist()))
 
 
-def noise_origins(profile: Profile, noise: Noise) -> Iterator[Origin]:
+def noise_origins(noise: Noise) -> Iterator[Origin]:
     """What of the noise was measured, and what was not."""
     if noise.steps:
         value = f"standard deviation {100 * float(np.std(noise.steps)):.1f} % of the mean"
         source = f"{len(noise.steps)} steps of the profile; a busy machine makes it too large"
         yield input_of("variation of steps", value, "measured", source)
-    static, what = profile.rank_variation, "permanently slower ranks"
-    value, kind = ("none", "not modelled") if static is None else (f"by {100 * static:.2g} %", "measured")
-    yield input_of(what, value, kind, profile.rank_variation_source)
+    yield input_of("permanently slower ranks", "none", "not modelled", "the profile is of one rank")
 
 
 @lru_cache(maxsize=32)  # backends of a curve share them
@@ -83,20 +65,14 @@ def slowest(
     if num_dropped:
         above = betaincinv(num_dropped + 1, num_ranks - num_dropped, 1 - uniform)
     if noise.steps:
-        factors = _measured_quantile(_with_static(np.array(noise.steps), noise.static), above)
+        factors = _measured_quantile(np.array(noise.steps), above)
     else:
         low, high = noise.variation
         drawn = low * (high / low) ** rng.random((len(above), 1)) if 0 < low < high else high
-        sigma = np.sqrt(np.log1p(np.square(drawn)) + np.log1p(noise.static**2))
+        sigma = np.sqrt(np.log1p(np.square(drawn)))
         factors = np.exp(-sigma * ndtri(above) - sigma**2 / 2)
     factors.flags.writeable = False
     return factors
-
-
-def _with_static(steps: Floats, static: float) -> Floats:
-    sigma = np.sqrt(np.log1p(static**2))
-    middles = (np.arange(STATIC_NODES) + 0.5) / STATIC_NODES
-    return np.outer(steps, np.exp(sigma * ndtri(middles) - sigma**2 / 2)).ravel() if static else steps
 
 
 def _measured_quantile(steps: Floats, above: Floats) -> Floats:

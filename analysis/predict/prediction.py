@@ -10,6 +10,7 @@ profile's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -25,7 +26,6 @@ from dlscale.analysis.predict.scenario import (
     GATHERS,
     NO_LIMITS,
     Scenario,
-    changed_scenarios,
     check_sizes,
     origins_of,
 )
@@ -70,24 +70,16 @@ class PredictedPoint:
 
 
 class PredictedCurve(NamedTuple):
-    """The points of one backend, in ascending order; `sensitivity` is of the last one, empty unless asked for."""
+    """The points of one backend, in ascending order."""
 
     scenario: Scenario
     points: tuple[PredictedPoint, ...]
-    sensitivity: Mapping[str, float]
 
 
-def predict_curve(scenario: Scenario, sizes: Sequence[int], *, explain: bool = False) -> PredictedCurve:
+def predict_curve(scenario: Scenario, sizes: Sequence[int]) -> PredictedCurve:
     """The points on so many nodes. Raises UsageError as `predict_point`, before anything is computed."""
     check_sizes(scenario, sizes)
-    points = tuple(predict_point(scenario, num_nodes) for num_nodes in sorted(sizes))
-    changed = changed_scenarios(scenario) if explain and scenario.rule.exchanges else {}
-    largest = max(sizes)
-    return PredictedCurve(
-        scenario,
-        points,
-        {name: predict_point(other, largest).efficiency.center for name, other in changed.items()},
-    )
+    return PredictedCurve(scenario, tuple(predict_point(scenario, num_nodes) for num_nodes in sorted(sizes)))
 
 
 def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
@@ -147,16 +139,9 @@ def _steps(draws: Draws, profile: Profile, factors: Floats) -> tuple[Floats, Pro
         exchanges = [exchange._replace(seconds=exchange.seconds / 2) for exchange in exchanges]
         gathers = GATHERS[scenario.shard] * np.sum([exchange.seconds for exchange in exchanges], axis=0)
         profile = replace(profile, update_seconds=profile.update_seconds / draws.num_ranks)
-    copying = scenario.copying * draws.in_training if exchanges else 0.0
-
-    def halted(moment: float) -> Floats:
-        copied = sum(it.num_bytes for it in profile.gradients if it.ready_seconds <= moment)
-        return np.asarray(copying * copied, dtype=np.float64)
-
     rng = np.random.default_rng(seed_of(scenario, "cycles"))
-    seconds = step_seconds(
-        profile, scenario.rule, exchanges, factors, rng, halted=halted, beside=_contention(draws, profile)
-    )
+    beside = _contention(draws, profile)
+    seconds = step_seconds(profile, scenario.rule, exchanges, factors, rng, beside=beside)
     return seconds + gathers, profile
 
 
@@ -177,7 +162,7 @@ def wire_seconds(scenario: Scenario, num_nodes: int) -> float:
     if not rule.exchanges or (num_nodes == 1 and not rule.serves):
         return 0.0
     link = replace(scenario.network, groups=None, latency_seconds=0.0, reduce_seconds_per_byte=0.0)
-    link = replace(link, within_node=(0.0, 0.0))
+    link = replace(link, node_memory_bytes_per_second=math.inf, device_link_bytes_per_second=None)
     at_once = scenario.servers(num_ranks) if rule.in_chunks else 1
     buckets = rule.buckets(scenario.profile, num_servers=scenario.servers(num_ranks))
     on_one_server = [bucket for bucket in buckets if bucket.server == buckets[0].server]

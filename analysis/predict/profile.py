@@ -55,9 +55,6 @@ class Profile(ComputedStep):
     time_factors: Limits = (1.0, 1.0)
     # Samples that a step computes at least as long as, at least and at most: with fewer, cores have nothing to do.
     least_batch: Limits = (1.0, 1.0)
-    # Coefficient of variation over ranks, of differences that last from launch to launch; None: not measured.
-    rank_variation: float | None = None
-    rank_variation_source: str = "the profile is of one rank"  # what it is from, or why there is none
 
     @property
     def num_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""What a prediction follows from but for the number of nodes: made from a system and a profile, and changed."""
+"""What a prediction follows from but for the number of nodes: made from a system and a profile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dlscale.analysis.predict.network import (
     input_of,
     network_of,
 )
-from dlscale.analysis.predict.noise import Noise, noise_of, noise_origins
+from dlscale.analysis.predict.noise import Noise, noise_of_steps, noise_origins
 from dlscale.analysis.predict.profile import Profile
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.prediction import Origin
@@ -56,11 +56,6 @@ class Scenario:
     coordination: Coordination | None = None  # of Horovod's rank 0 until May 2018; None: all ranks agree
     # Seconds that computing takes longer per byte that a rank sends in an overlapped exchange, at least and at most.
     contention: Limits = NO_LIMITS
-    contention_source: str = ""  # the study that it was measured in; empty: another machine's, or none
-    # Of an exchange within a node that a study has measured by itself, and of copies: how much longer in a training.
-    in_training: Limits = (1.0, 1.0)
-    # Seconds per byte of gradients that the computing core copies into buckets, by itself.
-    copying: float = 0.0
     num_replicates: int = NUM_REPLICATES
     seed: int = 0
     doubts: tuple[str, ...] = ()  # why it is not to be trusted, where that was asked for
@@ -124,7 +119,7 @@ def scenario_of(
         shard=shard,
         network=network,
         profile=profile,
-        noise=noise_of(profile),
+        noise=noise_of_steps(profile.step_seconds, profile.variation),
         rule=with_algorithm(replace(rule, backend=backend), algorithm),
         scaling_mode=scaling_mode,
         batch=batch or own,
@@ -158,7 +153,7 @@ def _assumed(
 def origins_of(scenario: Scenario) -> list[Origin]:
     """Where each input of the prediction comes from: of computing, network and backend, each once."""
     network, rule, serving = scenario.network, scenario.rule, scenario.serving
-    found = [*scenario.profile.origins, *noise_origins(scenario.profile, scenario.noise)]
+    found = [*scenario.profile.origins, *noise_origins(scenario.noise)]
     if not scenario.profile.origins:
         profile = scenario.profile
         value = f"{1e3 * profile.mean_step_seconds:.4g} ms"
@@ -174,9 +169,8 @@ def origins_of(scenario: Scenario) -> list[Origin]:
         found.append(input_of(f"servers of {rule.backend}", value, "measured elsewhere", elsewhere))
     if scenario.contention != NO_LIMITS:
         low, high = (f"{1e9 * limit:.2g}" for limit in scenario.contention)
-        own = scenario.contention_source
-        taken, kind = f"what {rule.backend} takes from computing", "measured" if own else "measured elsewhere"
-        found.append(input_of(taken, f"{low} to {high} ns per byte", kind, own or elsewhere))
+        taken = f"what {rule.backend} takes from computing"
+        found.append(input_of(taken, f"{low} to {high} ns per byte", "measured elsewhere", elsewhere))
     return list(dict.fromkeys([*found, *scenario.assumed]))
 
 
@@ -210,24 +204,3 @@ def check_sizes(scenario: Scenario, sizes: Sequence[int]) -> None:
                 f"strong scaling of {scenario.profile.workload}: global batch {scenario.batch} is not a multiple of "
                 f"{num_ranks} ranks; give --nodes that divide it, or another --batch"
             )
-
-
-def changed_scenarios(scenario: Scenario) -> dict[str, Scenario]:
-    """{what is different: the scenario then}; "as it is" is first."""
-    network, rule, late = scenario.network, scenario.rule, scenario.network.message_jitter_seconds
-    (slow, fast), (short, long) = network.rate_factors, network.latency_factors
-    changed: dict[str, Scenario | Network] = {
-        "as it is": scenario,
-        "twice the bandwidth": replace(network, rate_factors=(2 * slow, 2 * fast)),
-        "half the latency": replace(network, latency_factors=(short / 2, long / 2)),
-        "half the jitter": replace(
-            scenario,
-            network=replace(network, message_jitter_seconds=late and late / 2),
-            noise=scenario.noise.scaled(0.5),
-        ),
-    }
-    if rule.bytes_per_element > 2:
-        changed["bf16 gradients"] = replace(scenario, rule=replace(rule, bytes_per_element=2))
-    return {
-        name: replace(scenario, network=it) if isinstance(it, Network) else it for name, it in changed.items()
-    }

@@ -5,7 +5,7 @@ A study without a record, whose `predictions` these are, goes through the render
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from dlscale.analysis.cells import tokens_per_sample
 from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of, of_trainings
 from dlscale.analysis.load import Study
 from dlscale.analysis.predict.network import ASSUMED
-from dlscale.analysis.predict.prediction import PredictedCurve
 from dlscale.analysis.render import figures, page, screen
 from dlscale.analysis.text import (
     EVIDENCE,
@@ -237,38 +236,6 @@ ORIGINS = Finding(
 )
 
 
-def sensitivity(curves: Iterable[PredictedCurve]) -> Finding:
-    """The efficiencies of the largest size with other inputs; `curves` were asked for them."""
-    rows = [
-        {
-            "system": curve.scenario.network.name,
-            "workload": curve.scenario.profile.workload,
-            "backend": curve.scenario.rule.backend,
-            "num_nodes": curve.points[-1].num_nodes,
-            "change": change,
-            "efficiency": efficiency,
-            "gain": efficiency - curve.sensitivity["as it is"],
-        }
-        for curve in curves
-        for change, efficiency in curve.sensitivity.items()
-    ]
-    columns = {
-        **{name: Column(name) for name in ("system", "workload")},
-        "backend": Column("backend", label="backend"),
-        "num_nodes": Column("nodes of the ranks", label="nodes", write=COUNT),
-        "change": Column("what would be different", label="with"),
-        "efficiency": Column("the efficiency then", label="efficiency", **PERCENT),
-        "gain": Column("what that gains", label="gain", unit="%", factor=100.0, write=digits(1, sign="+")),
-    }
-    return Finding(
-        name="sensitivity",
-        title="With other inputs",
-        compute=lambda _: frame_of(rows, *columns),
-        columns=columns,
-        on_screen=True,
-    )
-
-
 def jobs(facts: Sequence[Mapping[str, Any]]) -> Finding:
     """The jobs of a rehearsal, as rehearsal.json has them."""
     columns = {
@@ -287,7 +254,7 @@ def study_of(records: Sequence[PredictionRecord]) -> Study:
     return Study([], predictions=records)
 
 
-def show(study: Study, console: Console, *, more: Sequence[Finding] = ()) -> None:
+def show(study: Study, console: Console) -> None:
     """Print one sentence that answers, the table, and what the predictions rest on in two lines."""
     frame = PREDICTION.of(study)
     console.print(Text(answer(frame)), soft_wrap=True)
@@ -295,8 +262,6 @@ def show(study: Study, console: Console, *, more: Sequence[Finding] = ()) -> Non
         table = PREDICTION.table(rows, brief=True)
         console.print(Text(table.attrs["caption"] or training, style="bold"), soft_wrap=True)
         console.print(screen.grid(table), width=WIDEST, crop=False)
-    for finding in more:
-        console.print(screen.grid(finding.table(finding.of(study))), width=WIDEST, crop=False)
     for line in _rests_on(ORIGINS.of(study)):
         console.print(Text(line), soft_wrap=True)
 

@@ -33,7 +33,6 @@ from dlscale.analysis.predict.backends import HOROVOD_BITS_BYTES, Bucket, Exchan
 from dlscale.analysis.predict.costs import drawn
 from dlscale.analysis.predict.exchange import (
     Algorithm,
-    Cost,
     NetworkExchange,
     Placement,
     Routing,
@@ -79,11 +78,6 @@ class Draws(NamedTuple):
         """The network; where a server's processor has a cost, adding is in that."""
         network = self.scenario.network
         return replace(network, reduce_seconds_per_byte=0.0) if self.scenario.serving else network
-
-    @property
-    def in_training(self) -> Floats:
-        """How many times as long as by itself what a node's memory carries takes."""
-        return drawn(self.scenario.in_training, self.software)
 
     def pace_of(self, profile: Profile) -> Floats:
         """How much longer than in the profile both passes take, whose fixed cost has limits of its own."""
@@ -229,13 +223,7 @@ def _seconds_of(draws: Draws, algorithm: Algorithm) -> Callable[[int], Floats]:
         wide, direct, far = (np.reshape(each, (2, 1, 1)) for each in alone)
         fixed, slope = np.where(draws.scattered, far, (1 - draws.minimal) * wide + draws.minimal * direct)
     jitter = late(network, exchange)
-    within, more = Cost(*(network.within_node or (0.0, 0.0))), draws.in_training - 1
-
-    def seconds(num_bytes: int) -> Floats:
-        longer = more * within.of(num_bytes)
-        return np.asarray(fixed * draws.latency + jitter + num_bytes * slope / draws.rate + longer)
-
-    return seconds
+    return lambda num_bytes: np.asarray(fixed * draws.latency + jitter + num_bytes * slope / draws.rate)
 
 
 def asynchronous_seconds(draws: Draws, profile: Profile, factors: Floats) -> Floats:
@@ -267,15 +255,13 @@ def step_seconds(
     factors: Floats,
     rng: np.random.Generator,
     *,
-    halted: Callable[[float], Floats | float] = lambda _: 0.0,
     beside: Floats | float = 0.0,
 ) -> Floats:
     """(R, K) seconds of synchronous steps whose slowest rank computes `factors` times as long as planned.
 
-    Before a moment of the undisturbed step it copies gradients for `halted` seconds. Wholly overlapped, its exchanges
-    would make it compute `beside` seconds longer.
+    Wholly overlapped, its exchanges would make it compute `beside` seconds longer.
     """
-    backward: Floats = computed.backward_seconds * factors + halted(computed.backward_seconds)
+    backward: Floats = computed.backward_seconds * factors
     alone: Floats = backward + computed.update_seconds * factors
     if not exchanges:
         return alone
@@ -285,7 +271,7 @@ def step_seconds(
     if rule.overlap == "next_step":
         seconds = np.maximum(alone, in_all)
     else:
-        end, behind = _exchanged(rule, exchanges, factors, rng, halted)
+        end, behind = _exchanged(rule, exchanges, factors, rng)
         seconds = np.maximum(backward + behind, end) + computed.update_seconds * factors
     overlapped = 1 - np.clip((seconds - alone) / np.maximum(in_all, 1e-300), 0.0, 1.0)
     return np.asarray(seconds + beside * overlapped, dtype=np.float64)
@@ -296,7 +282,6 @@ def _exchanged(
     exchanges: Sequence[BucketExchange],
     factors: Floats,
     rng: np.random.Generator,
-    halted: Callable[[float], Floats | float],
 ) -> tuple[Floats, Floats | float]:
     """When the last of overlapped exchanges is done, and by how much they make backpropagation later."""
     begin = np.zeros_like(factors)
@@ -310,7 +295,7 @@ def _exchanged(
             server, sent = bucket.server, begin
         if bucket.objective != objective and rule.objectives == "awaited":
             objective, late = bucket.objective, late + np.maximum(0.0, end - ready)
-        ready = bucket.ready_seconds * factors + (halted(bucket.ready_seconds) + late)
+        ready = bucket.ready_seconds * factors + late
         if rule.cycle_seconds:  # a cycle begins any time between now and its length from now
             ready = ready + rule.cycle_seconds * rng.random(factors.shape)
         sent = np.maximum(sent, ready) + exchange.seconds

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
 import numpy as np
@@ -25,7 +25,7 @@ from dlscale.analysis.predict.noise import Noise, noise_of_steps, slowest
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.profile import ComputedStep, Profile
 from dlscale.analysis.predict.public_profiles import public_profile
-from dlscale.analysis.predict.scenario import Scenario, changed_scenarios
+from dlscale.analysis.predict.scenario import Scenario
 from dlscale.analysis.predict.timeline import BucketExchange, pipelined, step_seconds
 from dlscale.analysis.published.catalogue import RATIOS, Figure, Panel, Published
 from dlscale.analysis.published.claims import AnyCurve, DeviceCurve, Publication, Range, SystemCurve, x_of
@@ -257,7 +257,13 @@ def scenario_of_curve(curve: SystemCurve) -> Scenario:
 
 def _on_system(curve: SystemCurve, size: int, changed: str) -> Replicates:
     scenario = scenario_of_curve(curve)
-    point = predict_point(changed_scenarios(scenario)[changed] if changed else scenario, size)
+    network, (low, high) = scenario.network, scenario.noise.variation
+    if changed == "half the latency":
+        short, long = network.latency_factors
+        scenario = replace(scenario, network=replace(network, latency_factors=(short / 2, long / 2)))
+    elif changed:  # half the jitter
+        scenario = replace(scenario, noise=Noise(variation=(low / 2, high / 2)))
+    point = predict_point(scenario, size)
     return Replicates(size, point.replicates, point.rates)
 
 

@@ -51,22 +51,6 @@ FLAGS = (
 OTHERS = ("backend_options", "ranks_per_node", "servers")
 
 
-class Assumptions(click.ParamType[dict[str, str]]):
-    """Facts of a system: fabric.latency=2us,node.memory_bandwidth=200GB/s."""
-
-    name = "facts"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
-        """{key: value}; a word without a value is a one-line error."""
-        if isinstance(value, dict):
-            return value
-        pairs = [word.partition("=") for word in value.split(",")]
-        for key, equals, text in pairs:
-            if not (key.strip() and equals and text.strip()):
-                self.fail(f"{key!r} has no value; write fabric.latency=2us", param, ctx)
-        return {key.strip(): text.strip() for key, _, text in pairs}
-
-
 class Requested(NamedTuple):
     """A scenario per backend of one training, and the numbers of nodes."""
 
@@ -96,15 +80,6 @@ class Requested(NamedTuple):
     help="TOML file with a profile of yours, a source for each number (docs/prediction.md).",
 )
 @click.option(
-    "--assume",
-    "given",
-    type=Assumptions(),
-    default={},
-    metavar="FACT=VALUE,...",
-    help="Facts that the system's file does not state: fabric.latency=2us, node.memory_bandwidth=200GB/s; default: as "
-    "in rehearsals, from another machine. All are marked.",
-)
-@click.option(
     "--calibrate",
     type=Words(),
     metavar="STUDY,...",
@@ -112,7 +87,6 @@ class Requested(NamedTuple):
     "system's file as it is.",
 )
 @click.option("--force", is_flag=True, help="Extrapolate beyond the calibrated range (marked in the figure).")
-@click.option("--explain", is_flag=True, help="Break down the loss at the largest size; show sensitivities.")
 @json_option
 def predict(
     kind: Kind,
@@ -120,10 +94,8 @@ def predict(
     algorithm: Algorithm | None,
     profiled: str | None,
     stated: Path | None,
-    given: dict[str, str],
     calibrate: list[str] | None,
     force: bool,
-    explain: bool,
     as_json: bool,
 ) -> int:
     """Predict the curve of KIND, weak-scaling or strong-scaling, on a system that is not here.
@@ -136,9 +108,8 @@ def predict(
     \b
     Examples:
       dlscale predict weak-scaling --system cori --workloads hep_cnn --backends ring,grpc_ps --nodes 1:8192:x2
-      dlscale predict strong-scaling --system cori --backends horovod --nodes 1:64:x2 --explain
+      dlscale predict strong-scaling --system cori --backends horovod --nodes 1:64:x2
       dlscale predict weak-scaling --system cori --backends ring --algorithm two_level_ring --json
-      dlscale predict weak-scaling --system perlmutter --workloads resnet50 --assume fabric.latency=2us
       dlscale predict weak-scaling --system mine.toml --from weak-scaling --calibrate weak-scaling
     """  # noqa: D301
     fields = nested(request.fields)
@@ -146,7 +117,7 @@ def predict(
         capabilities(backend)
     if stated and profiled:
         raise UsageError("--from and --profile are mutually exclusive")
-    machine, results = completed(load_system(request.system), given), request.results
+    machine, results = completed(load_system(request.system)), request.results
     folder = choose_study(results, profiled) if profiled else None
     trainings = list(_trainings(kind, fields, machine, stated or folder, algorithm))
     if calibrate:
@@ -157,7 +128,7 @@ def predict(
         ]
     show_curves(
         [
-            [predict_curve(scenario, training.sizes, explain=explain) for scenario in training.scenarios]
+            [predict_curve(scenario, training.sizes) for scenario in training.scenarios]
             for training in trainings
         ],
         stem_of=lambda first: (

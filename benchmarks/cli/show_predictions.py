@@ -11,7 +11,6 @@ import click
 from pydantic import Field
 from rich.console import Console
 
-from dlscale.analysis.finding import Finding
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
 from dlscale.base.definitions import Frozen, read_json
 from dlscale.base.strings import Text
@@ -39,15 +38,12 @@ def show_curves(
     found = [
         list(prediction_records(curves, commit=commit, command=command)) for curves in trainings if curves
     ]
-    explained = [curve for curves in trainings for curve in curves if curve.sensitivity]
-    more = [show.sensitivity(explained)] if explained else []
     if as_json:
-        _print_json([record for records in found for record in records], more)
+        _print_json([record for records in found for record in records])
         return
     for records in found:
         stem, study = stem_of(records[0]), show.study_of(records)
-        own = [curve for curve in explained if curve.scenario.profile.workload == records[0].workload]
-        show.show(study, Console(highlight=False), more=[show.sensitivity(own)] if own else [])
+        show.show(study, Console(highlight=False))
         show.write(study, stem)
         click.echo(f"figure, CSV and records: {stem}.png, {stem.name}.csv, {stem.name}{ENDING}")
 
@@ -129,10 +125,10 @@ def predictions_in(folder: Path) -> list[PredictionRecord]:
     return [record for path in files for record in read_predictions(path)]
 
 
-def _print_json(records: Sequence[PredictionRecord], more: Sequence[Finding] = ()) -> None:
+def _print_json(records: Sequence[PredictionRecord]) -> None:
     from dlscale.analysis.predict import show
     from dlscale.analysis.render.text import as_data
 
     study = show.study_of(records)
-    json.dump(as_data(study, [show.PREDICTION, show.ORIGINS, *more]), sys.stdout)
+    json.dump(as_data(study, [show.PREDICTION, show.ORIGINS]), sys.stdout)
     click.echo()

@@ -87,28 +87,11 @@ def test_what_is_overlapped_takes_from_computing():
     assert exposed[0] == pytest.approx(exposed[1])
 
 
-def test_memory_that_carries_copies_and_exchanges_is_slower_in_a_training():
-    """10 MB are copied in 10 ms and exchanged within a node in 20, each twice as long between computations."""
-    profile = replace(PROFILE, gradients=(replace(PROFILE.gradients[0], num_bytes=10**7),))
-    network = replace(scenario().network, within_node=(0.01, 1e-9))
-    rule = replace(scenario().rule, overlap="none")
-    own = {"profile": profile, "network": network, "rule": rule, "ranks_per_node": 2}
-
-    def seconds(**changes):
-        return predict_point(scenario(**own | changes), 1).step_seconds.center
-
-    alone = seconds()
-    longer = {"in_training": (2.0, 2.0)}
-    assert seconds(**longer) - alone == pytest.approx(0.02)
-    assert seconds(**longer, copying=1e-9) - alone == pytest.approx(0.04)
-    assert seconds(copying=1e-9, ranks_per_node=1) == seconds(ranks_per_node=1)  # nothing is exchanged
-
-
 @pytest.mark.parametrize(
     "noise",
     [
         Noise(variation=(0.004, 0.1)),
-        Noise(steps=tuple(np.random.default_rng(1).lognormal(0, 0.1, 300)), static=0.02),
+        Noise(steps=tuple(np.random.default_rng(1).lognormal(0, 0.1, 300))),
     ],
     ids=["lognormal", "measured"],
 )

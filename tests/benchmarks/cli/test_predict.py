@@ -55,13 +55,13 @@ def test_without_nodes_all_that_the_machine_has():
 
 
 def test_table_figure_csv_and_records_say_that_nothing_was_measured(tmp_path):
-    words = ["--nodes", "1,64", "--explain", "--results", str(tmp_path), "--algorithm", "halving_doubling"]
+    words = ["--nodes", "1,64", "--results", str(tmp_path), "--algorithm", "halving_doubling"]
     text = said(*words, "--set", "ring.pipelined=true")
     first, *lines = text.splitlines()
     assert first.startswith(
         "Predicted, not measured on cori: on 64 nodes ring (algorithm=halving_doubling, pipelined="
     )
-    for needed in ("half the latency", "[ms]", "not modelled: ", "figure, CSV and records: "):
+    for needed in ("[ms]", "not modelled: ", "figure, CSV and records: "):
         assert any(needed in line for line in lines)
     stem = tmp_path / STEM
     with open(f"{stem}.csv", newline="") as file:
@@ -80,15 +80,6 @@ def test_table_figure_csv_and_records_say_that_nothing_was_measured(tmp_path):
     assert stem.with_suffix(".png").is_file()
     said("--nodes", "1,32", *words[2:])
     assert [record.num_nodes for record in read_predictions(stem.with_suffix(".jsonl"))] == [1, 32]
-
-
-def test_the_sensitivity_is_data_too():
-    answer = json.loads(said("--nodes", "8", "--explain", "--json"))
-    changes = {row["change"]: row["efficiency"] for row in answer["sensitivity"]}
-    assert list(changes) == [
-        *("as it is", "twice the bandwidth", "half the latency", "half the jitter", "bf16 gradients")
-    ]
-    assert changes["as it is"] == answer["prediction"][0]["efficiency"]
 
 
 def test_options_change_what_is_predicted():
@@ -111,15 +102,6 @@ def test_options_change_what_is_predicted():
             "12288 nodes (4096 servers included)",
         ),
         (["--system", "local"], "local states no [fabric]"),
-        (
-            ["--system", "frontier", "--assume", "fabric.latncy=2us"],
-            "no such fact (did you mean fabric.latency?)",
-        ),
-        (["--system", "frontier", "--assume", "fabric.latency=2"], "'2' is not in seconds; write"),
-        (["--system", "frontier", "--assume", "fabric.latency"], "'fabric.latency' has no value; write"),
-        (["--system", "frontier", "--assume", "fabric.bisection=1us"], "is not in bytes per second"),
-        (["--assume", "fabric.latency=2us"], "cori states 1.3 us; leave it out"),
-        (["--assume", "devices.link=2GB/s"], "nodes of cori have no devices"),
         (["--profile", "none-such.toml"], "none-such.toml"),
         (["--profile", "a.toml", "--from", "b"], "--from and --profile are mutually exclusive"),
         (["--workloads", "resnet51"], "no workload 'resnet51'"),
@@ -204,20 +186,6 @@ def test_a_system_without_a_profile_is_predicted_as_its_rehearsal_is(dlscale, tm
         assert record.efficiency == rehearsed[key].efficiency
         assert record.origins == rehearsed[key].origins
         assert any(origin.kind == "assumed" for origin in record.origins)
-
-
-def test_what_a_user_assumes_is_taken_and_marked(tmp_path):
-    words = ["--system", "perlmutter", "--nodes", "64", "--results", str(tmp_path)]
-    usual, slow = (
-        rows_of(*words, "--assume", f"fabric.latency={latency},node.memory_bandwidth=400 GB/s")[0]
-        for latency in ("1us", "50ms")
-    )
-    assert slow["efficiency"] < usual["efficiency"] - 0.1
-    text = said(*words, "--assume", "fabric.latency=1us")
-    assert "assumed: latency of a message, " in text
-    (record,) = read_predictions(next(tmp_path.glob("perlmutter/predictions/*.jsonl")))
-    own = {"input": "latency of a message", "value": "1us", "kind": "assumed", "source": "--assume"}
-    assert own in [origin.model_dump() for origin in record.origins]
 
 
 PROFILE = """
