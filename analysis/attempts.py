@@ -250,7 +250,7 @@ def cell_keys(attempts: pd.DataFrame) -> pd.Series:
 
 
 def cell_facts(attempts: pd.DataFrame, planned: pd.Series) -> pd.DataFrame:
-    """Of each measured or planned cell its key, id, system, kind of evidence, fingerprint and planned launches."""
+    """Key, id, system, kind of evidence, fingerprint and planned launches of each measured or planned cell."""
     columns = ["cell", "id", "system", "evidence", "fingerprint"]
     best = attempts.assign(is_bad=attempts["why"] != "").sort_values("is_bad", kind="stable")
     facts = best.drop_duplicates("cell")[columns]

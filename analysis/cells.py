@@ -12,37 +12,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlscale.analysis.text import settings_text, workload_title
+from dlscale.analysis.text import CONTROL_NAMES, settings_text, workload_title
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.curves import curve_names, options_place
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NONE
 
-CONTROLS = (
-    "train",
-    "synthetic",
-    "loader",
-    "alone",
-    "whole_machine",
-    "exchange",
-    "halos",
-    "profile",
-    "canary",
-)
+CONTROLS = tuple(CONTROL_NAMES)  # in the order of tables
 APART = ("canary", "exchange", "halos", "profile")  # controls without a throughput
 FAMILY = [
     *("system", "workload", "preset", "framework", "environment", "scaling_mode", "precision", "compiled"),
     *("device", "data", "cores_per_rank", "threads_per_rank", "batch"),
 ]
 RESOURCES = ("cores_per_rank", "threads_per_rank", "batch")  # in which a reference differs from its family
-OWN = [
-    "backend",
-    "backend_options",
-    "algorithm",
-    "algorithm_options",
-    "shard",
-]  # of a curve, beside its split
+# What belongs to a curve, next to its split.
+OWN = ["backend", "backend_options", "algorithm", "algorithm_options", "shard"]
 ORDER = [
     *(
         "family",
@@ -129,7 +114,7 @@ def tokens_per_sample(trained: Any) -> int:
 
 
 def _families(cells: pd.DataFrame) -> pd.DataFrame:
-    """Of each cell the number of its family, what it trains and what is constant along its curve, in words."""
+    """The number of each cell's family, what it trains and what is constant along its curve, in words."""
     keys = cells[FAMILY].copy()
     # References, of other resources or batches, are shown with the scaling family that they belong to.
     apart = cells["control"].isin(["alone", "whole_machine"])

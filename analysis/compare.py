@@ -283,30 +283,23 @@ def between(a: Study, pairs: pd.DataFrame) -> Finding:
         return frame_of(rows, "cell", *BETWEEN.keys() - PLACE.keys())
 
     return Finding(
-        name="between",
-        title="B versus A",
-        compute=compute,
-        columns=BETWEEN,
-        sentence=lambda _: UNPAIRED,
+        name="between", title="B versus A", compute=compute, columns=BETWEEN, sentence=lambda _: UNPAIRED
     )
 
 
 BETWEEN = {
     **PLACE,
-    "training_a": Column("backend and ranks of A, where they differ", label="of A"),
+    "training_a": Column("backend and ranks of A, where they differ", "of A"),
     "ratio": Column(
-        "throughput of B over that of A, unpaired, shown as a difference",
-        label="throughput",
-        unit="%",
-        write=change,
+        "throughput of B over that of A, unpaired, shown as a difference", "throughput", "%", write=change
     ),
     "ratio_median": Column("the same of median launches"),
-    "num_a": Column("launches of A", label="n of A", write=COUNT),
-    "num_b": Column("launches of B", label="n of B", write=COUNT),
+    "num_a": Column("launches of A", "n of A", write=COUNT),
+    "num_b": Column("launches of B", "n of B", write=COUNT),
 }
 
 
-def beside_earlier(earlier: Sequence[Study]) -> Finding:
+def with_earlier(earlier: Sequence[Study]) -> Finding:
     """The finding of the newest study: each training's throughput next to those of the earlier studies that have it."""
 
     def compute(newest: Study) -> pd.DataFrame:
@@ -340,15 +333,13 @@ def _rates(study: Study) -> pd.DataFrame:
 
 EARLIER = {
     **PLACE,
-    "samples_per_second": Column("throughput of the newest study", label="newest", unit="samples/s"),
-    "earlier_median": Column(
-        "median throughput of the earlier studies", label="earlier median", unit="samples/s"
-    ),
-    "earlier_low": Column("the lowest of them", label="from"),
-    "earlier_high": Column("the highest of them", label="to"),
-    "num_earlier": Column("earlier studies that have it", label="studies", write=COUNT),
+    "samples_per_second": Column("throughput of the newest study", "newest", "samples/s"),
+    "earlier_median": Column("median throughput of the earlier studies", "earlier median", "samples/s"),
+    "earlier_low": Column("the lowest of them", "from"),
+    "earlier_high": Column("the highest of them", "to"),
+    "num_earlier": Column("earlier studies that have it", "studies", write=COUNT),
     "change": Column(
-        "the newest over their median, less 1", label="change", unit="%", factor=100, write="{:+.1f}".format
+        "the newest over their median, less 1", "change", "%", factor=100, write="{:+.1f}".format
     ),
-    "outside": Column("faster or slower than in each earlier study", label="outside"),
+    "outside": Column("faster or slower than in each earlier study", "outside"),
 }

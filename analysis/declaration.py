@@ -58,7 +58,7 @@ def declared(
         is_one_family = all("." in name or name in OF_METHOD for name in study.axes)
         factor = "backend" if is_one_family else CURVE
         pairs, left_out = _along_axes(study, sides)
-        why = "no two curves on as many ranks, more than 1, in these records"
+        why = "no two curves on the same number of ranks, more than 1, in these records"
     else:
         num_backends = sides.loc[sides["is_exchanging"], "side"].nunique()
         usual = "framework" if sides["framework"].nunique() > 1 and num_backends < 2 else "backend"

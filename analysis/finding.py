@@ -17,11 +17,11 @@ import pandas as pd
 from dlscale.analysis.cells import FIELDS
 from dlscale.analysis.load import Study
 from dlscale.analysis.statistics import NONE, Interval
-from dlscale.analysis.text import CONTROL_NAMES, number, plural, with_limits
+from dlscale.analysis.text import CONTROL_NAMES, digits, error_text, number, plural, with_limits
 from dlscale.analysis.theme import Axes
 
 CELL_FIELDS = ("cell", "system", *FIELDS, "evidence", "fingerprint", "curve")  # of every row with a cell
-ENDS = ("_low", "_high", "_n")  # of an interval, beside its name
+ENDS = ("", "_low", "_high", "_n")  # of the names of an interval's columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Column:
     """A column of a frame. Numbers are shown times `factor`, with the limits of an interval if there are any."""
 
     about: str  # what it is, in a phrase for the generated table
-    _: KW_ONLY
     label: str = ""  # empty: it is not shown, only exported
     unit: str = ""
+    _: KW_ONLY
     factor: float = 1.0  # from the frame's unit to the shown one
     write: Callable[[float], str] = number
     is_detail: bool = False  # left out on one screen
@@ -54,18 +54,14 @@ class Column:
 
 
 COUNT: Callable[[float], str] = "{:.0f}".format
+SHARE: dict[str, Any] = {"unit": "%", "factor": 100.0, "write": digits(1)}
+MILLISECONDS: dict[str, Any] = {"unit": "ms", "factor": 1e3}
 # The columns that say what a row is about: of findings about trainings.
 PLACE = {
-    "training": Column(
-        about="workload, preset, framework, kind of scaling and system", label="training", is_common=True
-    ),
-    "constants": Column(
-        about="what is constant along a curve", label="constants", is_common=True, is_detail=True
-    ),
-    "name": Column(
-        about="backend with its options; servers, control and kind of evidence if unusual", label="backend"
-    ),
-    "num_ranks": Column(about="ranks that train", label="ranks", write=COUNT),
+    "training": Column("workload, preset, framework, kind of scaling and system", "training", is_common=True),
+    "constants": Column("what is constant along a curve", "constants", is_common=True, is_detail=True),
+    "name": Column("backend with its options; servers, control and kind of evidence if unusual", "backend"),
+    "num_ranks": Column("ranks that train", "ranks", write=COUNT),
 }
 
 
@@ -123,7 +119,7 @@ class Finding:
         """The frame as programs get it: the cell's columns, then the declared ones with limits and n of intervals."""
         names = [name for name in CELL_FIELDS if name in frame and "cell" in frame]
         for name in self.columns:
-            names += [own for own in (name, *(name + end for end in ENDS)) if own in frame]
+            names += [own for own in (name + end for end in ENDS) if own in frame]
         return frame[[name for name in dict.fromkeys(names) if name not in _SHOWN_ONLY]]
 
     def table(self, frame: pd.DataFrame, *, brief: bool = False) -> pd.DataFrame:
@@ -169,14 +165,14 @@ def _checked(study: Study, finding: Finding) -> Finding:
         if len(frame):
             finding.sentence(frame)
     except Exception as error:
-        said = " ".join(f"{finding.title} could not be computed: {type(error).__name__}: {error}".split())
-        study.errors.append(said)
+        text = error_text(f"{finding.title} could not be computed", error)
+        study.errors.append(text)
         return Finding(
             name=finding.name,
             title=finding.title,
-            compute=lambda _: pd.DataFrame({"text": [said]}),
+            compute=lambda _: pd.DataFrame({"text": [text]}),
             columns={"text": Column("why it could not be computed")},
-            sentence=lambda _: said,
+            sentence=lambda _: text,
             on_screen=True,
             is_answer=True,
         )

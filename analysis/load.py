@@ -31,6 +31,9 @@ from dlscale.benchmarks.records.prediction import PredictionRecord
 from dlscale.benchmarks.records.record import Base, Record
 from dlscale.benchmarks.systems.system import System
 
+MEMORY = (  # of a rank, the most bytes; a GPU's last: what it has
+    *("peak_rss_bytes", "window_rss_bytes", "gpu_allocated_bytes", "gpu_reserved_bytes", "gpu_total_bytes"),
+)
 MAX_COMMANDS, MAX_CHARACTERS = 3, 2000  # of the commands in a line of provenance
 
 
@@ -202,14 +205,7 @@ class Study:
                     "gpu_total_bytes": gpu and gpu.total_bytes,
                 }
 
-        numbers = (
-            "peak_rss_bytes",
-            "window_rss_bytes",
-            "gpu_allocated_bytes",
-            "gpu_reserved_bytes",
-            "gpu_total_bytes",
-        )
-        types = {"rank": int, "node": str, "boot_id": str, **dict.fromkeys(numbers, float)}
+        types = {"rank": int, "node": str, "boot_id": str, **dict.fromkeys(MEMORY, float)}
         return self.rows(make, types, controls=tuple(self.cells["control"].unique()))
 
     @property

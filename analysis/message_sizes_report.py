@@ -277,8 +277,7 @@ def draw(rows: pd.DataFrame, axes: Axes) -> None:
     theme.log_axis(axes.yaxis, base=10)
     spread = np.ptp(np.log10(rows["algbw_gb_per_second"]))
     axes.yaxis.set_major_locator(LogLocator(10, subs=(1.0,) if spread > MANY_DECADES else (1.0, 2.0, 5.0)))
-    axes.set_xlabel("message size")
-    axes.set_ylabel("algorithm bandwidth [GB/s]")
+    axes.set(xlabel="message size", ylabel="algorithm bandwidth [GB/s]")
     axes.legend()
 
 

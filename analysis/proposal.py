@@ -41,7 +41,7 @@ GRAVE = (
     "evidence",
     "systems",
     "drift",
-)  # cautions with which nobody hands a section in
+)  # cautions that forbid a section
 VERDICTS = ("surely", "not", "possibly", "unknown")
 SENTENCES = ("measured", "machine", "evidence", "result", "threshold", "request")
 COST = "node_hours_per_million_samples"
@@ -136,15 +136,15 @@ TABLE = Finding(
     title="Scalability",
     compute=sizes,
     columns={
-        "num_ranks": Column("processes that train", label="ranks", write=COUNT),
-        "num_nodes": Column("nodes that they are on", label="nodes", write=COUNT),
-        "samples_per_second": Column("throughput", label="samples/s"),
-        "speed_up": Column("T(p) / T(b)", label="speed-up", write=factor),
-        "speed_up_per_doubling": Column("since the row above, ideally 2", label="per doubling", write=factor),
-        "efficiency": Column("E(p)", label="efficiency", unit="%", factor=100, write=words.digits(1)),
-        COST: Column("of whole nodes", label="node-hours per million samples"),
-        "keeps_threshold": Column("whether the efficiency does, by its interval", label="keeps threshold"),
-        "launches": Column("launches that gave a number / planned", label="n"),
+        "num_ranks": Column("processes that train", "ranks", write=COUNT),
+        "num_nodes": Column("nodes that they are on", "nodes", write=COUNT),
+        "samples_per_second": Column("throughput", "samples/s"),
+        "speed_up": Column("T(p) / T(b)", "speed-up", write=factor),
+        "speed_up_per_doubling": Column("since the row above, ideally 2", "per doubling", write=factor),
+        "efficiency": Column("E(p)", "efficiency", "%", factor=100, write=words.digits(1)),
+        COST: Column("of whole nodes", "node-hours per million samples"),
+        "keeps_threshold": Column("whether the efficiency does, by its interval", "keeps threshold"),
+        "launches": Column("launches that gave a number / planned", "n"),
         "base_case": Column("what efficiencies are relative to: none, or the same backend"),
         **dict.fromkeys(("num_launches", "num_planned", "base_ranks", "notes"), Column("as in scaling")),
         "doubts": Column("why a prediction is not to be trusted"),
@@ -252,14 +252,13 @@ def write(
 
 
 def _draw(study: Study, own: pd.DataFrame, points: pd.DataFrame, stem: Path, threshold: float) -> list[str]:
-    """Write the figures of a curve, with `none` and predictions beside it; returns their names."""
+    """Write the figures of a curve, next to `none` and predictions; returns their names."""
 
     def efficiency(rows: pd.DataFrame, axes: Axes) -> None:
         theme.points(axes, rows, "efficiency", factor=100)
         theme.rank_axis(axes, rows)
         axes.axhline(100 * threshold, color=theme.QUIET, linestyle=":", label=f"{100 * threshold:g} %")
-        axes.set_ylim(0, None)
-        axes.set_ylabel("scaling efficiency [%]")
+        axes.set(ylim=(0, None), ylabel="scaling efficiency [%]")
         axes.legend()
 
     rows = scaling.FINDING.of(study)

@@ -17,7 +17,7 @@ from dlscale.benchmarks.records.record import Record
 
 CLASSES = ("blocking", "blocking-warn", "warn", "information")
 RESULTS = {  # large, and not compared
-    *("windows", "phases", "gates", "final_loss", "skipped_samples", "staleness", "late_gradients"),
+    *("windows", "phases", "gates", "final_loss", "skipped_samples", "staleness", "late_gradients")
 }
 # None: not recorded, or not set. A tuple: one value per rank or node, if they differ.
 Value = str | int | float | bool | tuple["Value", ...] | None

@@ -120,6 +120,11 @@ def printable(text: str) -> str:
     )
 
 
+def error_text(what: str, error: Exception) -> str:
+    """What went wrong and its error, on one line."""
+    return " ".join(f"{what}: {type(error).__name__}: {error}".split())
+
+
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",

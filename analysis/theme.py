@@ -34,7 +34,7 @@ LOOKS = {
 PHASES = (  # of parts of one thing
     *("#BBBBBB", "#777777", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#9999DD"),
 )
-LOSS, QUIET, KEPT = "#D55E00", "#999999", "#0072B2"
+QUIET, KEPT = "#999999", "#0072B2"
 # How kinds of evidence differ: measured is filled; no line joins two kinds.
 EVIDENCE_LOOKS: dict[str, dict[str, Any]] = {
     "measured": {},
@@ -112,7 +112,7 @@ def points(axes: Axes, rows: pd.DataFrame, name: str, *, x: str = "num_ranks", f
 
 
 def log_axis(axis: Axis, *, base: float = 2) -> None:
-    """Powers of `base` in plain digits: typeset exponents are slow, and nobody reads them faster."""
+    """Powers of `base` in plain digits: typeset exponents are slow, and no easier to read."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})  # type: ignore[attr-defined]
     from matplotlib.ticker import LogLocator, NullLocator
 
@@ -127,5 +127,4 @@ def rank_axis(axes: Axes, rows: pd.DataFrame, *, x: str = "num_ranks", label: st
     log_axis(axes.xaxis)
     ticks = ranks[:: max(1, len(ranks) // 8)]
     axes.set_xticks(ticks, [f"{count:g}" for count in ticks])
-    axes.set_xlim(ranks[0] / 1.3, ranks[-1] * 1.3)
-    axes.set_xlabel(label)
+    axes.set(xlim=(ranks[0] / 1.3, ranks[-1] * 1.3), xlabel=label)

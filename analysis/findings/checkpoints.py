@@ -62,18 +62,14 @@ def _begin(record: Record) -> int:
 
 
 COLUMNS = {
-    "num_checkpoints": Column("states that were saved", label="saved", write=COUNT),
-    "num_bytes": Column("of one state, the largest", label="size", unit="MB", factor=1e-6),
-    "seconds": Column("from stopping all ranks to the disk, median launch", label="time each", unit="s"),
-    "bytes_per_second": Column("size over time", label="rate", unit="MB/s", factor=1e-6),
-    "share": Column(
-        "of the time in steps and in saving", label="share", unit="%", factor=100, write=digits(2)
-    ),
-    "num_restarts": Column("launches that resumed from a state", label="restarts", write=COUNT),
-    "read_seconds": Column("reading and broadcasting the state, median restart", label="read", unit="s"),
-    "num_lost_steps": Column(
-        "steps after the last saved state, trained again", label="lost steps", write=COUNT
-    ),
-    "num_launches": Column("launches that saved a state or resumed", label="launches", write=COUNT),
+    "num_checkpoints": Column("states that were saved", "saved", write=COUNT),
+    "num_bytes": Column("of one state, the largest", "size", "MB", factor=1e-6),
+    "seconds": Column("from stopping all ranks to the disk, median launch", "time each", "s"),
+    "bytes_per_second": Column("size over time", "rate", "MB/s", factor=1e-6),
+    "share": Column("of the time in steps and in saving", "share", "%", factor=100, write=digits(2)),
+    "num_restarts": Column("launches that resumed from a state", "restarts", write=COUNT),
+    "read_seconds": Column("reading and broadcasting the state, median restart", "read", "s"),
+    "num_lost_steps": Column("steps after the last saved state, trained again", "lost steps", write=COUNT),
+    "num_launches": Column("launches that saved a state or resumed", "launches", write=COUNT),
 }
 FINDING = Finding(name="checkpoints", title="Checkpoints", compute=checkpoints, columns={**PLACE, **COLUMNS})

@@ -1,6 +1,6 @@
 """Communication: what the exchange adds to a step, what it takes by itself, and how much of it is overlapped.
 
-Exposed communication is by how much a step takes longer than over `none` on as many ranks; all waiting is in it.
+Exposed communication: extra time per step compared with `none` on the same number of ranks; it includes waiting.
 Control `exchange` averages the training's buckets one after the other, without computing. Before each bucket the ranks
 rewrite it and synchronise, outside the timed region; so a step's exchange is the sum of its buckets, of the slowest
 rank, and a launch's value is the median over its windows.
@@ -21,7 +21,18 @@ import pandas as pd
 
 from dlscale.analysis import theme
 from dlscale.analysis.declaration import CURVE
-from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of, on_most_ranks
+from dlscale.analysis.finding import (
+    COUNT,
+    ENDS,
+    MILLISECONDS,
+    PLACE,
+    SHARE,
+    Column,
+    Drawing,
+    Finding,
+    frame_of,
+    on_most_ranks,
+)
 from dlscale.analysis.findings import comparison, waterfall
 from dlscale.analysis.load import Study
 from dlscale.analysis.statistics import NONE, difference, median_interval, ratio
@@ -37,7 +48,7 @@ INTERVALS = (
     *("measured_over_sum", "hidden_of_prediction", "algbw_gb_per_second", "busbw_gb_per_second"),
 )
 NUMBERS = (
-    *(name + end for name in INTERVALS for end in ("", "_low", "_high", "_n")),
+    *(name + end for name in INTERVALS for end in ENDS),
     *("predicted_low_seconds", "predicted_high_seconds", "step_bytes", "bucket_bytes", "num_buckets"),
 )
 
@@ -148,7 +159,9 @@ def _prediction(own: pd.Series, none: pd.Series, alone: pd.Series, mode: str) ->
     """The predicted and the measured step, over the blocks common to training, computation and exchange."""
     seconds = pd.DataFrame({"measured": own, "computation": none, "exchange": alone}).dropna()
     if seconds.empty:
-        return {"notes": "no block in common with none on as many ranks and the exchange by itself"}
+        return {
+            "notes": "no block in common with none on the same number of ranks and with communication only"
+        }
     computation, exchange = np.exp(np.log(seconds[["computation", "exchange"]]).mean())
     longer, shorter = ("computation", "exchange") if exchange <= computation else ("exchange", "computation")
     hidden = NONE
@@ -203,49 +216,44 @@ def draw(rows: pd.DataFrame, axes: theme.Axes) -> None:
     theme.log_axis(axes.xaxis, base=4)
     axes.set_xlim(rows["bucket_bytes"].min() / 2, 2 * rows["bucket_bytes"].max())
     axes.xaxis.set_major_formatter(lambda value, _: size_text(value))
-    axes.set_ylim(0, None)
-    axes.set_xlabel(f"size of a bucket, {plural(rows['num_ranks'].iloc[0], 'rank')}")
-    axes.set_ylabel("bus bandwidth [GB/s]")
+    axes.set(
+        ylim=(0, None),
+        xlabel=f"size of a bucket, {plural(rows['num_ranks'].iloc[0], 'rank')}",
+        ylabel="bus bandwidth [GB/s]",
+    )
     axes.legend()
 
 
-SHARE: dict[str, Any] = {"unit": "%", "factor": 100.0, "write": digits(0)}
+WHOLE = SHARE | {"write": digits(0)}
 FINDING = Finding(
     name="communication",
     title="Communication",
     compute=communication,
     columns={
         **PLACE,
-        "exchange": Column("how the backend exchanges: in line, overlapped, or mixed", label="exchange"),
+        "exchange": Column("how the backend exchanges: in line, overlapped, or mixed", "exchange"),
         "measured_seconds": Column("a step, median launch"),
-        "computation_seconds": Column("a step of none on as many ranks"),
-        "exposed_communication": Column(
-            "by how much a step is longer than over none", label="added", **SHARE
-        ),
+        "computation_seconds": Column("a step of none on the same number of ranks"),
+        "exposed_communication": Column("extra time per step compared with none", "added", **WHOLE),
         "verdict": Column("of the declared comparison with another backend, or that it is a reference"),
-        "hidden": Column(
-            "overlapped share of the exchange, stragglers excluded", label="overlapped", **SHARE
-        ),
+        "hidden": Column("overlapped share of the exchange, stragglers excluded", "overlapped", **WHOLE),
         "predicted_low_seconds": Column("the step with all of the exchange overlapped that can be"),
         "predicted_high_seconds": Column("computation plus exchange"),
-        "measured_over_sum": Column(
-            "step over computation plus exchange", label="step/sum", unit="%", factor=100, write=digits(0)
-        ),
+        "measured_over_sum": Column("step over computation plus exchange", "step/sum", **WHOLE),
         "hidden_of_prediction": Column(
             "0: the step takes the sum; 1: the longer of computation and exchange"
         ),
         "step_bytes": Column("bytes that a step exchanges"),
-        "bucket_bytes": Column("size of a bucket; none: a row on the step", label="bucket", write=size_text),
-        "num_buckets": Column("buckets of that size in a step", label="of them", write=COUNT),
+        "bucket_bytes": Column("size of a bucket; none: a row on the step", "bucket", write=size_text),
+        "num_buckets": Column("buckets of that size in a step", "of them", write=COUNT),
         "exchange_seconds": Column(
             "the slowest rank's time of one bucket, or of a step's, without computation",
-            label="alone",
-            unit="ms",
-            factor=1e3,
+            "alone",
+            **MILLISECONDS,
         ),
         "algbw_gb_per_second": Column("bytes over seconds of the exchange without computation"),
-        "busbw_gb_per_second": Column("algbw x 2 (P - 1) / P on P ranks", label="busbw", unit="GB/s"),
-        "notes": Column("what is missing", label="notes"),
+        "busbw_gb_per_second": Column("algbw x 2 (P - 1) / P on P ranks", "busbw", "GB/s"),
+        "notes": Column("what is missing", "notes"),
     },
     sentence=sentence,
     drawings=(

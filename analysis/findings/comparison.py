@@ -173,35 +173,33 @@ FINDING = Finding(
     columns={
         **{name: PLACE[name] for name in ("training", "constants")},
         "factor": Column("what is compared"),
-        "contender": Column("the first of the two", label="compared"),
-        "reference": Column("the second", label="versus"),
-        "over": Column("backend, where it is not what is compared", label="over"),
+        "contender": Column("the first of the two", "compared"),
+        "reference": Column("the second", "versus"),
+        "over": Column("backend, where it is not what is compared", "over"),
         "num_ranks": PLACE["num_ranks"],
         "ratio": Column(
             "throughput over that of the reference, geometric mean of paired blocks, shown as a difference",
-            label="throughput",
-            unit="%",
+            "throughput",
+            "%",
             write=change,
         ),
         "ratio_median": Column("the same of the median block"),
         "effect": Column(
             "mean over standard deviation of the log ratio between blocks: how consistent, not how large",
-            label="effect",
+            "effect",
             write=digits(1),
             is_detail=True,
         ),
         "p_value": Column("exact sign-flip test of the blocks"),
-        "p_adjusted": Column(
-            "p corrected for all comparisons here (Holm)", label="corrected p", write=probability
-        ),
-        "num_blocks": Column("launches that both have", label="launches", write=COUNT),
+        "p_adjusted": Column("p corrected for all comparisons here (Holm)", "corrected p", write=probability),
+        "num_blocks": Column("launches that both have", "launches", write=COUNT),
         "blocks_needed": Column("launches with which a difference can be significant", write=COUNT),
         "verdict": Column(
             f"faster, slower: corrected p at most 5 % and an interval without 0; alike: certainly within "
             f"{100 * BAND:.0f} %",
-            label="verdict",
+            "verdict",
         ),
-        "reason": Column("why nothing can be shown", label="why", is_detail=True),
+        "reason": Column("why nothing can be shown", "why", is_detail=True),
     },
     sentence=sentence,
 )

@@ -10,6 +10,7 @@ from dataclasses import fields
 import numpy as np
 import pandas as pd
 
+from dlscale.analysis.attempts import plain_bytes, wire_bytes
 from dlscale.analysis.finding import PLACE, Column, Finding, frame_of
 from dlscale.analysis.findings import evaluations
 from dlscale.analysis.load import Study
@@ -17,9 +18,7 @@ from dlscale.analysis.statistics import NONE, Interval, ratio, t_interval
 from dlscale.analysis.text import digits, listed, plural
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
-from dlscale.collectives.backend import BUCKET_SIZES, GATHER_SIZES
 from dlscale.collectives.compression.options import Compression
-from dlscale.collectives.sharding import NONE as NOT_SHARDED
 
 TOLERANCE = 0.01  # of the uncompressed training's metric, after as many samples
 PASSED, FAILED, UNJUDGED = "passed", "failed", "not judged"
@@ -66,17 +65,9 @@ def _rest(study: Study, key: str) -> tuple[str, ...]:
 
 
 def _sent(record: Record) -> dict[str, float]:
-    """Bytes that a rank sends in a step, counted from compressed messages, and their share of an uncompressed step's.
-
-    That is (P - 1)/P of every bucket that is reduce-scattered and of every one that is gathered. NaN if not known.
-    """
-    names = ("wire_bytes", BUCKET_SIZES, GATHER_SIZES)
-    told, *sizes = (str(record.backend_settings.get(name, "")) for name in names)
-    sent = float(np.mean([float(count or "nan") for count in told.split(" | ")]))
-    buckets, gathered = (0 if "|" in text else sum(map(int, filter(None, text.split(",")))) for text in sizes)
-    cell = record.case.cell
-    plain = (1 - 1 / cell.num_ranks) * (buckets + (buckets if cell.shard == NOT_SHARDED else gathered))
-    return {"wire_bytes": sent, "wire_share": sent / plain if plain else np.nan}
+    """Bytes that a rank sends in a step, and their share of an uncompressed step's; NaN if not known."""
+    sent = wire_bytes(record)
+    return {"wire_bytes": sent, "wire_share": sent / plain_bytes(record)}
 
 
 def _quality_change(study: Study, key: str, other: str, cell: Cell) -> Interval:
@@ -129,15 +120,15 @@ def sentence(frame: pd.DataFrame) -> str:
 
 
 COLUMNS = {
-    "rate_ratio": Column("samples/s over the uncompressed cell's", label="rate ratio", write=digits(2)),
-    "wire_bytes": Column("bytes that a rank sends per step", label="sent", unit="kB", factor=1e-3),
-    "wire_share": Column("the same over an uncompressed step's", label="of plain", unit="%", factor=100),
-    "samples_ratio": Column("samples to the target likewise", label="samples ratio", write=digits(2)),
-    "quality_change": Column("metric after as many samples", label="quality", unit="%", factor=100),
+    "rate_ratio": Column("samples/s over the uncompressed cell's", "rate ratio", write=digits(2)),
+    "wire_bytes": Column("bytes that a rank sends per step", "sent", "kB", factor=1e-3),
+    "wire_share": Column("the same over an uncompressed step's", "of plain", "%", factor=100),
+    "samples_ratio": Column("samples to the target likewise", "samples ratio", write=digits(2)),
+    "quality_change": Column("metric after as many samples", "quality", "%", factor=100),
     "num_reached": Column("trainings that reached the target"),
     "num_trainings": Column("trainings to a target"),
-    "accuracy_gate": Column("whether all reach the target, at most 1 % worse", label="accuracy gate"),
-    "why": Column("why", label="why", is_detail=True),
+    "accuracy_gate": Column("whether all reach the target, at most 1 % worse", "accuracy gate"),
+    "why": Column("why", "why", is_detail=True),
 }
 FINDING = Finding(
     name="compression",

@@ -88,7 +88,7 @@ def _why_nothing(record: Record) -> str:
     reasons = dict.fromkeys(
         f"{entry.source or entry.node}: {entry.reason}" for entry in record.energy if entry.reason
     )
-    return "; ".join(reasons) or "nobody read a counter"
+    return "; ".join(reasons) or "no counter was read"
 
 
 def _parts(records: Iterable[Record], source: str) -> str:
@@ -114,20 +114,14 @@ FINDING = Finding(
     columns={
         **PLACE,
         "joules_per_sample": Column(
-            "joules of all nodes over the windows after the warm-up, per sample",
-            label="energy",
-            unit="J/sample",
+            "joules of all nodes over the windows after the warm-up, per sample", "energy", "J/sample"
         ),
-        "watts": Column(
-            "joules over seconds of all nodes, median launch", label="power", unit="W", write=COUNT
-        ),
-        "counted": Column("what the counters count, whoever used it", label="counted"),
+        "watts": Column("joules over seconds of all nodes, median launch", "power", "W", write=COUNT),
+        "counted": Column("what the counters count, whoever used it", "counted"),
         "sources": Column("counters that every machine had in every launch"),
-        "parts": Column("parts of a node that were counted", label="parts of a node", is_detail=True),
+        "parts": Column("parts of a node that were counted", "parts of a node", is_detail=True),
         "num_launches": Column(
-            "launches whose energy is known",
-            label="launches",
-            write=lambda count: f"{count:.0f}" * (count > 0),
+            "launches whose energy is known", "launches", write=lambda count: f"{count:.0f}" * (count > 0)
         ),
         "reason": Column("why there is no number"),
     },

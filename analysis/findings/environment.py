@@ -40,7 +40,7 @@ def environment(study: Study) -> pd.DataFrame:
     ]
     found = pd.DataFrame(rows, columns=[*KEYS, "values"])
     counts = found["values"].map(len).astype(int)
-    return found.assign(value=found["values"].map(_joined), num_values=counts)
+    return found.assign(value=[_shortened(values, " | ") for values in found["values"]], num_values=counts)
 
 
 def _groups(record: Record) -> Iterator[Group]:
@@ -109,10 +109,6 @@ def _shortened(values: list[str], separator: str = ", ") -> str:
     return separator.join([*values[:MANY], *more])
 
 
-def _joined(values: list[str]) -> str:
-    return _shortened(values, " | ")
-
-
 def differing(frame: pd.DataFrame) -> str:
     """What was not the same everywhere, of machine, software and system; backends and frameworks may differ."""
     own = frame[(frame["num_values"] > 1) & frame["what"].isin(["machine", "system", "software", "code"])]
@@ -126,13 +122,13 @@ FINDING = Finding(
     compute=environment,
     columns={
         "what": Column(
-            "nodes, code, system, software, rules, variables, or a backend in a framework", label="what"
+            "nodes, code, system, software, rules, variables, or a backend in a framework", "what"
         ),
         "framework": Column("whose it is, if it is one framework's"),
         "workload": Column("whose it is, if it is one workload's"),
         "backend": Column("whose it is, if it is one backend's"),
-        "setting": Column("name of the setting or fact", label="setting"),
-        "value": Column("its values, separated by | where records or nodes differ", label="value"),
+        "setting": Column("name of the setting or fact", "setting"),
+        "value": Column("its values, separated by | where records or nodes differ", "value"),
         "num_values": Column("how many values there are"),
     },
     sentence=differing,

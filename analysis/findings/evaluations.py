@@ -122,10 +122,7 @@ def draw_curves(rows: pd.DataFrame, axes: theme.Axes) -> None:
     for curve, own, look in theme.curves(rows):
         label = curve
         for _, training in own.sort_values(["num_ranks", "step"]).groupby("number", sort=False):
-            line = {
-                "color": look["color"],
-                "alpha": 0.35 + 0.55 * training["num_ranks"].iloc[0] / most_ranks,
-            }
+            line = {"color": look["color"], "alpha": 0.35 + 0.55 * training["num_ranks"].iloc[0] / most_ranks}
             drawn = thinned(training, max(20, MOST_POINTS // rows["number"].nunique()))
             axes.plot(drawn["seconds"], drawn["value"], linewidth=0.8, label=label, **line)
             end = training.iloc[-1]
@@ -138,9 +135,11 @@ def draw_curves(rows: pd.DataFrame, axes: theme.Axes) -> None:
         far = min(1.05 * (values - best).abs().max(), MOST_AWAY * abs(threshold - best)) or 1.0
         away = far if threshold > best else -far
         axes.set_ylim(*sorted((best + away, best - 0.02 * away)))
-    axes.set_xlim(0, None)
-    axes.set_xlabel("time since the launch [s]")
-    axes.set_ylabel(f"{metric_name(rows['metric'].iloc[0])} on held-out samples")
+    axes.set(
+        xlim=(0, None),
+        xlabel="time since the launch [s]",
+        ylabel=f"{metric_name(rows['metric'].iloc[0])} on held-out samples",
+    )
     axes.legend()
 
 

@@ -12,7 +12,7 @@ from dlscale.analysis.load import Study
 from dlscale.analysis.text import plural
 from dlscale.benchmarks.records.record import Record
 
-FILE, FINGERPRINT = "file", "fingerprint"  # kinds of what is left out, besides attempts
+FILE, FINGERPRINT = "file", "fingerprint"  # kinds of what is left out, other than attempts
 
 
 def failures(study: Study) -> pd.DataFrame:
@@ -79,17 +79,15 @@ FINDING = Finding(
     compute=failures,
     columns={
         **PLACE,
-        "kind": Column(
-            "kind of failure; unusable windows; what is left out: file or fingerprint", label="kind"
-        ),
+        "kind": Column("kind of failure; unusable windows; what is left out: file or fingerprint", "kind"),
         "case": Column("name of the launch"),
-        "block_number": Column("its block", label="block", write=COUNT),
-        "attempt": Column("number of the attempt", label="attempt", write=COUNT),
-        "rank": Column("the first rank that failed, if known", label="rank", write=COUNT),
-        "node": Column("that rank's node", label="node"),
-        "is_repeated": Column("whether another attempt gave a number", label="repeated"),
-        "file": Column("name of an unreadable file", label="file"),
-        "why": Column("why there is no number", label="why"),
+        "block_number": Column("its block", "block", write=COUNT),
+        "attempt": Column("number of the attempt", "attempt", write=COUNT),
+        "rank": Column("the first rank that failed, if known", "rank", write=COUNT),
+        "node": Column("that rank's node", "node"),
+        "is_repeated": Column("whether another attempt gave a number", "repeated"),
+        "file": Column("name of an unreadable file", "file"),
+        "why": Column("why there is no number", "why"),
     },
     sentence=first_failure,
 )

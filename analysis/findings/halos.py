@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dlscale.analysis.finding import (
     COUNT,
+    MILLISECONDS,
     PLACE,
+    SHARE,
     Column,
     Finding,
     frame_of,
@@ -30,7 +31,6 @@ from dlscale.benchmarks.records.record import Record
 
 OPERATIONS = ("exchange", "sum", "gather")  # of a record's calls: their first words
 VALUES = ("least", "most", "bytes")
-MILLI: dict[str, Any] = {"unit": "ms", "factor": 1e3}
 COUNTS = [f"num_{operation}s" for operation in OPERATIONS]
 SECONDS = ["halo_seconds", "halo_seconds_of_the_last", "halo_seconds_alone"]
 
@@ -44,7 +44,8 @@ def halos(study: Study) -> pd.DataFrame:
         study.wide("step_seconds"),
         study.ranks.groupby("cell")[["peak_rss_bytes", "window_rss_bytes"]].max(),
     )
-    alone, rows = _alone(study), []
+    halos_only = study.cells.loc[study.cells["control"] == "halos", "train"]
+    alone, rows = {train: key for key, train in halos_only.items()}, []
     for key, own in launches.groupby("cell", sort=False):
         if own["bytes"].isna().any():
             continue
@@ -77,13 +78,6 @@ def _of_launch(record: Record) -> Iterable[dict[str, float]]:
         yield dict.fromkeys(VALUES, np.nan)
 
 
-def _alone(study: Study) -> dict[str, str]:
-    """Of each training the cell of control `halos` that differs in nothing else."""
-    texts = study.cells["system"] + " " + study.cells["evidence"] + " " + study.cells["twin_text"]
-    halos_only = {text: key for key, text in texts[study.cells["control"] == "halos"].items()}
-    return {key: halos_only[text] for key, text in texts.items() if text in halos_only}
-
-
 def cost(frame: pd.DataFrame) -> str:
     """What sharing samples costs on the most ranks of each training."""
     return "\n".join(_cost(on_most_ranks(rows)) for _, rows in of_trainings(frame))
@@ -107,23 +101,17 @@ FINDING = Finding(
     compute=halos,
     columns={
         **PLACE,
-        "num_exchanges": Column("exchanges of halos per step", label="halos", unit="per step", write=COUNT),
-        "num_sums": Column(
-            "sums over a replica's ranks per step", label="sums", unit="per step", write=COUNT
+        "num_exchanges": Column("exchanges of halos per step", "halos", "per step", write=COUNT),
+        "num_sums": Column("sums over a replica's ranks per step", "sums", "per step", write=COUNT),
+        "num_gathers": Column("gathers of maps per step", "gathers", "per step", write=COUNT),
+        "halo_bytes": Column("given to them per step, the most of any rank", "sent", "KiB", factor=2.0**-10),
+        "halo_seconds": Column("in them per step, the rank that spends least", "least", **MILLISECONDS),
+        "halo_seconds_of_the_last": Column("the same, of the rank that spends most", "most", **MILLISECONDS),
+        "halo_seconds_alone": Column(
+            "step of control halos, which computes nothing", "alone", **MILLISECONDS
         ),
-        "num_gathers": Column("gathers of maps per step", label="gathers", unit="per step", write=COUNT),
-        "halo_bytes": Column(
-            "given to them per step, the most of any rank", label="sent", unit="KiB", factor=2.0**-10
-        ),
-        "halo_seconds": Column("in them per step, the rank that spends least", label="least", **MILLI),
-        "halo_seconds_of_the_last": Column("the same, of the rank that spends most", label="most", **MILLI),
-        "halo_seconds_alone": Column("step of control halos, which computes nothing", label="alone", **MILLI),
-        "halo_share": Column(
-            "least over the step", label="of the step", unit="%", factor=100.0, write=digits(1)
-        ),
-        "peak_rss_bytes": Column(
-            "most bytes of a process", label="peak", unit="GiB", factor=2.0**-30, write=digits(2)
-        ),
+        "halo_share": Column("least over the step", "of the step", **SHARE),
+        "peak_rss_bytes": Column("most bytes of a process", "peak", "GiB", factor=2.0**-30, write=digits(2)),
         "window_rss_bytes": Column("most bytes of a process while windows ran"),
         "calls": Column("calls of one rank in order, with bytes up and down"),
     },

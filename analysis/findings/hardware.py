@@ -15,10 +15,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from dlscale.analysis.finding import PLACE, Column, Finding
+from dlscale.analysis.finding import ENDS, PLACE, SHARE, Column, Finding
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.load import Study
-from dlscale.analysis.text import digits, listed
+from dlscale.analysis.text import listed
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Quantity
 from dlscale.benchmarks.records.cell import Cell
@@ -26,7 +26,6 @@ from dlscale.benchmarks.systems.system import System, load_system
 
 PASSES = 3  # of a training step, in forward passes
 GIGA = 1e9
-ENDS = ("", "_low", "_high", "_n")
 
 
 def hardware(study: Study) -> pd.DataFrame:
@@ -113,12 +112,12 @@ def without_peak(frame: pd.DataFrame) -> str:
         for (system, device), own in missing.groupby(["system", "device"], sort=False)
     ]
     first = missing.iloc[0]
-    place, beside = (
+    place, neighbour = (
         ("devices.peak", "devices.per_node") if first["device"] == "gpu" else ("node.peak", "node.cores")
     )
     return (
         f"No MFU: the file of {'; that of '.join(files)}. Write {place}.{first['precision']} = "
-        f'{{ value = "... TFLOP/s", source = "..." }} beside {beside} in a file of your own, or let dlscale system '
+        f'{{ value = "... TFLOP/s", source = "..." }} next to {neighbour} in your own file, or let dlscale system '
         "probe --measure draft it."
     )
 
@@ -131,21 +130,18 @@ FINDING = Finding(
         **PLACE,
         "flops_per_second_and_rank": Column(
             "throughput x 3 forward passes / ranks; convolutions and products of matrices",
-            label="per rank",
-            unit="GFLOP/s",
+            "per rank",
+            "GFLOP/s",
             factor=1 / GIGA,
         ),
         "peak_flops_per_second": Column(
-            "what the system's file states for a rank's cores or GPU",
-            label="peak",
-            unit="GFLOP/s",
-            factor=1 / GIGA,
+            "what the system's file states for a rank's cores or GPU", "peak", "GFLOP/s", factor=1 / GIGA
         ),
-        "peak_share": Column("per rank / peak", label="MFU", unit="%", factor=100.0, write=digits(1)),
+        "peak_share": Column("per rank / peak", "MFU", **SHARE),
         "peak_source": Column(
-            "document that states the peak", label="source of the peak", is_common=True, is_detail=True
+            "document that states the peak", "source of the peak", is_common=True, is_detail=True
         ),
-        "peak_refused": Column("why there is no share although the peak is stated", label="notes"),
+        "peak_refused": Column("why there is no share although the peak is stated", "notes"),
     },
     sentence=without_peak,
 )

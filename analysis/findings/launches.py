@@ -64,9 +64,11 @@ def draw(rows: pd.DataFrame, axes: theme.Axes) -> None:
     ends = [own[place] for own in rows["ordered"] for place in (0, -1)]
     if max(ends) > WIDE * min(ends):
         theme.log_axis(axes.xaxis)
-    axes.set_ylim(0, 103)
-    axes.set_xlabel(f"time per step on {plural(rows['num_ranks'].iloc[0], 'rank')} [ms]")
-    axes.set_ylabel("windows that took no longer [%]")
+    axes.set(
+        ylim=(0, 103),
+        xlabel=f"time per step on {plural(rows['num_ranks'].iloc[0], 'rank')} [ms]",
+        ylabel="windows that took no longer [%]",
+    )
     axes.legend()
 
 
@@ -78,7 +80,7 @@ FINDING = Finding(
         **PLACE,
         **{
             f"{name}_milliseconds": Column(
-                f"{about} of the windows' times per step, of the slowest rank", label=label, unit="ms"
+                f"{about} of the windows' times per step, of the slowest rank", label, "ms"
             )
             for name, about, label in (
                 ("p5", "5th percentile", "5 %"),
@@ -88,8 +90,8 @@ FINDING = Finding(
                 ("max", "longest", "longest"),
             )
         },
-        "num_windows": Column("windows after the warm-up, of all launches", label="windows", write=COUNT),
-        "num_launches": Column("launches that gave a number", label="n", write=COUNT),
+        "num_windows": Column("windows after the warm-up, of all launches", "windows", write=COUNT),
+        "num_launches": Column("launches that gave a number", "n", write=COUNT),
     },
     sentence=sentence,
     drawings=(

@@ -30,7 +30,7 @@ from dlscale.analysis.finding import (
     on_several_ranks,
 )
 from dlscale.analysis.findings.cautions import is_busy
-from dlscale.analysis.load import Study
+from dlscale.analysis.load import MEMORY, Study
 from dlscale.analysis.statistics import NONE, ratio
 from dlscale.analysis.text import digits, plural, size_text, with_limits
 from dlscale.base.errors import UsageError
@@ -44,13 +44,13 @@ PARTS = ("parameters", "gradients", "optimizer")  # of a training's state
 STATE = [f"{part}_bytes" for part in PARTS]
 EXPECTED = [f"expected_{name}" for name in STATE]
 SENT = "sent_bytes_per_step"
-PEAKS = {  # label and meaning
-    "peak_rss_bytes": ("peak", "most bytes of a process"),
-    "window_rss_bytes": ("in windows", "most bytes of a process while windows ran"),
-    "gpu_allocated_bytes": ("GPU taken", "most bytes of tensors on a GPU"),
-    "gpu_reserved_bytes": ("GPU reserved", "most bytes reserved of a GPU"),
-    "gpu_total_bytes": ("GPU in all", "bytes of a GPU"),
-}
+PEAKS = (  # label and meaning
+    ("peak", "most bytes of a process"),
+    ("in windows", "most bytes of a process while windows ran"),
+    ("GPU taken", "most bytes of tensors on a GPU"),
+    ("GPU reserved", "most bytes reserved of a GPU"),
+    ("GPU in all", "bytes of a GPU"),
+)
 
 
 def memory(study: Study) -> pd.DataFrame:
@@ -66,7 +66,7 @@ def memory(study: Study) -> pd.DataFrame:
     steps, whole = study.wide("step_seconds"), {} if is_busy(study) else _unsharded(cells)
     found = [ratio(steps[key], steps[whole[key]]) if key in whole else NONE for key in frame.index]
     frame = frame.join(columns_of(found, "slowdown", frame.index))
-    return frame.join(study.ranks.groupby("cell")[list(PEAKS)].max()).rename_axis("cell").reset_index()
+    return frame.join(study.ranks.groupby("cell")[list(MEMORY)].max()).rename_axis("cell").reset_index()
 
 
 def _states(record: Record) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ def _expected(cell: Cell) -> list[float]:
 
 
 def _unsharded(cells: pd.DataFrame) -> dict[str, str]:
-    """Of each sharded training on several ranks the same one without."""
+    """The same training without sharding, for each sharded one on several ranks."""
     place = cells["system"] + " " + cells["evidence"]
     alike = place + cells["twin_text"].str.replace(r',?"shard":"\w+"', "", regex=True)
     whole = {text: key for key, text in alike[cells["shard"] == UNSHARDED].items()}
@@ -147,13 +147,13 @@ FINDING = Finding(
     compute=memory,
     columns={
         **PLACE,
-        **{f"{part}_bytes": Column(f"{part}, largest rank", label=part, **MIB) for part in PARTS},
+        **{f"{part}_bytes": Column(f"{part}, largest rank", part, **MIB) for part in PARTS},
         **{f"expected_{part}_bytes": Column(f"{part} by weights, optimizer and shard") for part in PARTS},
         "state_bytes": Column("all of these that the framework tells"),
-        "expected_state_bytes": Column("all of these as they should be", label="expected", **MIB),
-        SENT: Column("sent by a rank in a step, median launch", label="sent per step", **MIB),
-        "slowdown": Column("step over that without sharding", label="step vs unsharded", write=digits(2)),
-        **{name: Column(about, label=label, **GIB) for name, (label, about) in PEAKS.items()},
+        "expected_state_bytes": Column("all of these as they should be", "expected", **MIB),
+        SENT: Column("sent by a rank in a step, median launch", "sent per step", **MIB),
+        "slowdown": Column("step over that without sharding", "step vs unsharded", write=digits(2)),
+        **{name: Column(about, label, **GIB) for name, (label, about) in zip(MEMORY, PEAKS, strict=True)},
     },
     sentence=verdict,
     drawings=(Drawing(name="memory", draw=draw_state, rows=sharded, about="State of a rank over ranks."),),

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dlscale.analysis import theme
-from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of
+from dlscale.analysis.finding import COUNT, ENDS, PLACE, SHARE, Column, Drawing, Finding, frame_of
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.load import Study
 from dlscale.analysis.text import digits, listed, plural, settings_text
@@ -104,18 +104,17 @@ def _placed(study: Study, record: PredictionRecord) -> dict[str, Any]:
         ("efficiency_none", record.efficiency),
     ):
         known = name == "samples_per_second" or own["base_ranks"].iloc[0] == 1
-        ends = zip(("", *ENDS), (band.center, band.low, band.high, record.num_replicates), strict=True)
+        ends = zip(ENDS, (band.center, band.low, band.high, record.num_replicates), strict=True)
         row |= {f"{name}{end}": value if known else np.nan for end, value in ends}
     if measured:
         found, rate = measured[0], record.samples_per_second
         center = found["samples_per_second"]
-        row |= {f"measured_samples_per_second{end}": found[f"samples_per_second{end}"] for end in ("", *ENDS)}
+        row |= {f"measured_samples_per_second{end}": found[f"samples_per_second{end}"] for end in ENDS}
         row |= {"measured_evidence": found["evidence"], "error": rate.center / center - 1}
         row["inside_band"] = rate.low <= center <= rate.high
     return row
 
 
-ENDS = ("_low", "_high", "_n")
 BANDS = ("samples_per_second", "efficiency_none", "measured_samples_per_second")
 
 
@@ -183,34 +182,26 @@ def draw(rows: pd.DataFrame, axes: theme.Axes) -> None:
     axes.legend()
 
 
-SHARE: dict[str, Any] = {"unit": "%", "factor": 100.0}
 COLUMNS = {
     "training": PLACE["training"],
     **{name: Column(name.replace("_", " ")) for name in (*STATED[:-1], "backend")},
-    "curve": Column("backend with its options", label="backend"),
+    "curve": Column("backend with its options", "backend"),
     "num_ranks": PLACE["num_ranks"],
-    "num_nodes": Column("nodes of ranks and servers", label="nodes", write=COUNT),
+    "num_nodes": Column("nodes of ranks and servers", "nodes", write=COUNT),
     "num_servers": Column("parameter servers"),
     "samples_per_second": Column(
-        "predicted throughput and what 90 % of the replicates lie between",
-        label="predicted",
-        unit="samples/s",
+        "predicted throughput and what 90 % of the replicates lie between", "predicted", "samples/s"
     ),
     "efficiency_none": Column(
-        "predicted efficiency against 1 rank without communication",
-        label="vs 1 rank",
-        write=digits(1),
-        **SHARE,
+        "predicted efficiency against 1 rank without communication", "vs 1 rank", **SHARE
     ),
-    "measured_samples_per_second": Column(
-        "measured throughput at this size", label="measured", unit="samples/s"
-    ),
+    "measured_samples_per_second": Column("measured throughput at this size", "measured", "samples/s"),
     "measured_evidence": Column("measured or emulated"),
-    "error": Column("predicted / measured throughput - 1", label="error", write=digits(1, sign="+"), **SHARE),
-    "inside_band": Column("whether the measured throughput is inside the band", label="inside"),
+    "error": Column("predicted / measured throughput - 1", "error", **SHARE | {"write": digits(1, sign="+")}),
+    "inside_band": Column("whether the measured throughput is inside the band", "inside"),
     "evidence": Column("simulated: nothing was run"),
     "engine": Column("what computes exchanges"),
-    "doubts": Column("why it is not to be trusted", label="doubts", is_detail=True),
+    "doubts": Column("why it is not to be trusted", "doubts", is_detail=True),
 }
 FINDING = Finding(
     name="predicted",

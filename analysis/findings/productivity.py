@@ -27,11 +27,11 @@ FINDING = Finding(
     title="Lines of code per backend",
     compute=changes,
     columns={
-        "framework": Column("framework of the script", label="framework"),
-        "backend": Column("backend of the script", label="backend"),
-        "added": Column("lines of code added to the single-process script", label="added", write=COUNT),
-        "changed": Column("lines of it that are changed", label="changed", write=COUNT),
-        "removed": Column("lines of it that are removed", label="removed", write=COUNT),
-        "script": Column("the script in docs/examples", label="script"),
+        "framework": Column("framework of the script", "framework"),
+        "backend": Column("backend of the script", "backend"),
+        "added": Column("lines of code added to the single-process script", "added", write=COUNT),
+        "changed": Column("lines of it that are changed", "changed", write=COUNT),
+        "removed": Column("lines of it that are removed", "removed", write=COUNT),
+        "script": Column("the script in docs/examples", "script"),
     },
 )

@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 
 from dlscale.analysis import theme
-from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of
+from dlscale.analysis.finding import COUNT, MILLISECONDS, PLACE, Column, Drawing, Finding, frame_of
 from dlscale.analysis.load import Study
 from dlscale.analysis.statistics import NONE, Interval, median_interval
 from dlscale.benchmarks.records.profile import StepProfile
 
-MILLI: dict[str, Any] = {"unit": "ms", "factor": 1e3, "write": "{:.3g}".format}
+MILLI = MILLISECONDS | {"write": "{:.3g}".format}
 TIMES = {  # of each part its label and meaning
     "step_seconds": ("step", "whole step without stamps"),
     "fetching_seconds": ("fetch", "until the local batch is there"),
@@ -124,8 +124,7 @@ def draw_timeline(rows: pd.DataFrame, axes: theme.Axes) -> None:
     places = [-2.5 * lane - off for lane in range(len(rows)) for off in (0.0, 1.0)]
     axes.set_yticks(places, ["passes", "bytes of\ngradients\ncomplete"] * len(rows))
     axes.grid(visible=False, axis="y")
-    axes.set_xlim(0, None)
-    axes.set_xlabel("time in a step of one rank [ms]")
+    axes.set(xlim=(0, None), xlabel="time in a step of one rank [ms]")
 
 
 FINDING = Finding(
@@ -134,11 +133,11 @@ FINDING = Finding(
     compute=profiles,
     columns={
         **PLACE,
-        "num_bytes": Column("bytes of all gradients", label="gradients", unit="MB", factor=1e-6),
-        **{name: Column(about, label=label, **MILLI) for name, (label, about) in TIMES.items()},
-        "stamps_ratio": Column("steps with stamps over steps without, in turns", label="stamps"),
+        "num_bytes": Column("bytes of all gradients", "gradients", "MB", factor=1e-6),
+        **{name: Column(about, label, **MILLI) for name, (label, about) in TIMES.items()},
+        "stamps_ratio": Column("steps with stamps over steps without, in turns", "stamps"),
         "num_launches": Column("launches with a profile"),
-        "num_steps": Column("stamped steps of all launches", label="steps", write=COUNT),
+        "num_steps": Column("stamped steps of all launches", "steps", write=COUNT),
         "num_gradients": Column("tensors of gradients"),
     },
     drawings=(

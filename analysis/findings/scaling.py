@@ -15,8 +15,8 @@ import pandas as pd
 
 from dlscale.analysis import theme
 from dlscale.analysis.cells import OWN
-from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding
-from dlscale.analysis.load import Study
+from dlscale.analysis.finding import COUNT, ENDS, PLACE, SHARE, Column, Drawing, Finding
+from dlscale.analysis.load import MEMORY, Study
 from dlscale.analysis.statistics import (
     LEVEL,
     MIN_BLOCKS,
@@ -27,18 +27,11 @@ from dlscale.analysis.statistics import (
     median_interval,
     ratio,
 )
-from dlscale.analysis.text import days, digits, listed, plural
+from dlscale.analysis.text import days, listed, plural
 
 BASE_CASE = "base case"  # the method of an efficiency that is 1 by definition
 MAX_START_SKEW = 0.01  # of a window
 MIN_WINDOWS = 10  # per launch
-MEMORY = (
-    "peak_rss_bytes",
-    "window_rss_bytes",
-    "gpu_allocated_bytes",
-    "gpu_reserved_bytes",
-    "gpu_total_bytes",
-)
 
 
 def scaling(study: Study) -> pd.DataFrame:
@@ -68,7 +61,7 @@ def scaling(study: Study) -> pd.DataFrame:
         ["num_launches", "num_planned", "base_ranks", "num_ranks", "num_nodes", "tokens_per_sample"]
     ]
     frame = counts.join(frame)
-    for end in ("", "_low", "_high", "_n"):
+    for end in ENDS:
         factor = 1 if end == "_n" else frame["num_ranks"] / frame["base_ranks"]
         frame[f"speed_up{end}"] = frame[f"efficiency_none{end}"] * factor
         tokens = frame["tokens_per_sample"].where(frame["tokens_per_sample"] > 0)
@@ -171,7 +164,7 @@ def _flaws(study: Study, cells: pd.DataFrame) -> dict[str, list[str]]:
     )
     worst = good.agg(windows=("num_windows", "min"), skew=("skew", "median"), pause=("pause_seconds", "max"))
     worst = worst.reindex(cells.index)
-    crowded = set(study.launches.loc[study.launches["is_oversubscribed"], "cell"])
+    oversubscribed = set(study.launches.loc[study.launches["is_oversubscribed"], "cell"])
     tried = set(study.launches["cell"])
     found: dict[str, list[str]] = {}
     for key, cell in cells.to_dict("index").items():
@@ -184,7 +177,7 @@ def _flaws(study: Study, cells: pd.DataFrame) -> dict[str, list[str]]:
             f"{plural(cell['num_servers'], 'server')} besides the ranks": cell["num_servers"] > 0,
             "every launch failed" if key in tried else "not run": num == 0,
             f"not steady in {num - own['is_steady']:.0f} of {num} launches": num > own["is_steady"],
-            "oversubscribed: more ranks x cores than the machine has": key in crowded,
+            "oversubscribed: more ranks x cores than the machine has": key in oversubscribed,
             f"ranks start {own['skew']:.0%} of a window apart": own["skew"] > MAX_START_SKEW,
             f"a launch of only {own['windows']:.0f} windows": own["windows"] < MIN_WINDOWS,
             repeated: own["is_repeated"] > 0,
@@ -205,8 +198,7 @@ def draw_efficiency(rows: pd.DataFrame, axes: theme.Axes) -> None:
     theme.points(axes, rows, "efficiency_none", factor=100)
     theme.rank_axis(axes, rows)
     axes.axhline(100, color="grey", linestyle=":", linewidth=0.8)
-    axes.set_ylim(0, None)
-    axes.set_ylabel("scaling efficiency [%]")
+    axes.set(ylim=(0, None), ylabel="scaling efficiency [%]")
     axes.legend()
 
 
@@ -224,52 +216,48 @@ def draw_throughput(rows: pd.DataFrame, axes: theme.Axes) -> None:
     axes.legend()
 
 
-SHARE: dict[str, Any] = {"unit": "%", "factor": 100.0, "write": digits(1)}
 FINDING = Finding(
     name="scaling",
     title="Throughput and efficiency",
     compute=scaling,
     columns={
         **PLACE,
-        "num_nodes": Column("nodes of ranks and servers", label="nodes", write=COUNT, is_detail=True),
+        "num_nodes": Column("nodes of ranks and servers", "nodes", write=COUNT, is_detail=True),
         "samples_per_second": Column(
-            "samples over the slowest rank's time, median launch", label="throughput", unit="samples/s"
+            "samples over the slowest rank's time, median launch", "throughput", "samples/s"
         ),
-        "tokens_per_second": Column("throughput in tokens, where samples are sequences", label="tokens/s"),
-        "speed_up": Column("T(p) / T(b) against none on b ranks", label="speed-up", is_detail=True),
+        "tokens_per_second": Column("throughput in tokens, where samples are sequences", "tokens/s"),
+        "speed_up": Column("T(p) / T(b) against none on b ranks", "speed-up", is_detail=True),
         "efficiency_none": Column(
             "(T(p)/p) / (T(b)/b) against none on b ranks, 1 unless --base says otherwise",
-            label="vs 1 rank",
+            "vs 1 rank",
             **SHARE,
         ),
         "efficiency_none_median": Column("efficiency against none in the median block"),
         "efficiency_backend": Column(
-            "efficiency against the same backend on b ranks", label="vs same backend", **SHARE
+            "efficiency against the same backend on b ranks", "vs same backend", **SHARE
         ),
         "input_stall": Column(
             "share of a step that fetching alone takes (control loader)",
-            label="input stall",
+            "input stall",
             is_detail=True,
             **SHARE,
         ),
         "input_loss": Column(
             "share of a step saved with resident data (control synthetic)",
-            label="input loss",
+            "input loss",
             is_detail=True,
             **SHARE,
         ),
         "node_hours_per_million_samples": Column(
-            "node-hours for a million samples",
-            label="cost",
-            unit="node-hours/million",
-            is_detail=True,
+            "node-hours for a million samples", "cost", "node-hours/million", is_detail=True
         ),
-        "launches": Column("launches that gave a number / planned", label="n"),
+        "launches": Column("launches that gave a number / planned", "n"),
         "num_launches": Column("launches that gave a number"),
         "num_planned": Column("planned launches"),
         "base_ranks": Column("ranks of the base cases"),
         **{name: Column("the most bytes of any rank") for name in MEMORY},
-        "notes": Column("what makes the number less trustworthy", label="notes", is_detail=True),
+        "notes": Column("what makes the number less trustworthy", "notes", is_detail=True),
     },
     drawings=(
         Drawing(

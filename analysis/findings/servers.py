@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlscale.analysis.finding import COUNT, PLACE, Column, Finding, frame_of, on_most_ranks
+from dlscale.analysis.finding import COUNT, PLACE, SHARE, Column, Finding, frame_of, on_most_ranks
 from dlscale.analysis.load import Study
-from dlscale.analysis.text import digits, number, plural
+from dlscale.analysis.text import number, plural
 from dlscale.benchmarks.records.record import Record
 
 QUANTILES = {"median_staleness": 0.5, "staleness_95": 0.95, "staleness_99": 0.99, "largest_staleness": 1.0}
@@ -84,25 +84,21 @@ def sentence(frame: pd.DataFrame) -> str:
 
 COLUMNS = {
     "num_launches": Column("launches in which servers counted"),
-    "num_pushes": Column("pushes, over all servers and launches", label="pushes", write=COUNT),
+    "num_pushes": Column("pushes, over all servers and launches", "pushes", write=COUNT),
     "mean_staleness": Column(
-        "updates between the weights that a push was computed with and the push",
-        label="missed",
-        unit="updates",
+        "updates between the weights that a push was computed with and the push", "missed", "updates"
     ),
-    "median_staleness": Column("half of the pushes had missed at most", label="half", write=COUNT),
-    "staleness_95": Column("95 % had missed at most", label="95 %", write=COUNT),
-    "staleness_99": Column("99 % had missed at most", label="99 %", write=COUNT),
-    "largest_staleness": Column("the most that a push had missed", label="all", write=COUNT),
+    "median_staleness": Column("half of the pushes had missed at most", "half", write=COUNT),
+    "staleness_95": Column("95 % had missed at most", "95 %", write=COUNT),
+    "staleness_99": Column("99 % had missed at most", "99 %", write=COUNT),
+    "largest_staleness": Column("the most that a push had missed", "all", write=COUNT),
     "histogram": Column("updates that were missed: pushes"),
     "num_computed": Column(
-        "gradients for updates that take the first to come", label="computed", write=COUNT, is_detail=True
+        "gradients for updates that take the first to come", "computed", write=COUNT, is_detail=True
     ),
-    "num_dropped": Column("those that came too late", label="dropped", write=COUNT, is_detail=True),
-    "dropped_share": Column("dropped / computed", label="late", unit="%", factor=100, write=digits(1)),
-    "latest_rank": Column(
-        "rank of which most were dropped", label="most of rank", write=COUNT, is_detail=True
-    ),
+    "num_dropped": Column("those that came too late", "dropped", write=COUNT, is_detail=True),
+    "dropped_share": Column("dropped / computed", "late", **SHARE),
+    "latest_rank": Column("rank of which most were dropped", "most of rank", write=COUNT, is_detail=True),
 }
 FINDING = Finding(
     name="servers",
@@ -110,7 +106,7 @@ FINDING = Finding(
     compute=servers,
     columns={
         **PLACE,
-        "num_servers": Column("servers besides the ranks", label="servers", write=COUNT),
+        "num_servers": Column("servers in addition to the ranks", "servers", write=COUNT),
         **COLUMNS,
     },
     sentence=sentence,

@@ -17,6 +17,7 @@ import pandas as pd
 from dlscale.analysis import theme
 from dlscale.analysis.finding import (
     PLACE,
+    SHARE,
     Column,
     Drawing,
     Finding,
@@ -280,7 +281,7 @@ def of_several_batches(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 SECONDS: dict[str, Any] = {"unit": "s", "is_detail": True}
-PERCENT: dict[str, Any] = {"unit": "%", "factor": 100.0, "write": digits(1), "is_detail": True}
+PERCENT = SHARE | {"is_detail": True}
 FINDING = Finding(
     name="solution",
     title="Time to a target",
@@ -289,42 +290,42 @@ FINDING = Finding(
         **PLACE,
         "metric": Column("the target's metric, on held-out samples"),
         "threshold": Column("the value that it has to reach"),
-        "learning_rate": Column("learning rate that was used", label="learning rate", is_detail=True),
-        "rules": Column("how the rate scales and changes, and the optimizer", label="rules", is_detail=True),
+        "learning_rate": Column("learning rate that was used", "learning rate", is_detail=True),
+        "rules": Column("how the rate scales and changes, and the optimizer", "rules", is_detail=True),
         "evaluate_every": Column("steps between evaluations"),
-        "reached": Column("trainings that reached the target / all", label="reached"),
+        "reached": Column("trainings that reached the target / all", "reached"),
         "num_reached": Column("trainings that reached the target"),
         "num_trainings": Column("trainings, each with its own seed"),
         "reached_share": Column("share of trainings that reached the target"),
-        "closest": Column("best value of the metric in any training", label="closest", is_detail=True),
-        "seconds": Column("from launch to target; median, a miss is longest", label="time", unit="s"),
-        "training_seconds": Column("the same in steps alone", label="training", **SECONDS),
-        "expected_seconds": Column("the same if misses are tried again", label="expected", **SECONDS),
-        "samples": Column("samples to the target, median likewise", label="samples"),
-        "samples_per_second": Column("samples over seconds in steps", label="samples/s", is_detail=True),
-        "mean_staleness": Column("updates that a push had missed", label="updates missed", is_detail=True),
+        "closest": Column("best value of the metric in any training", "closest", is_detail=True),
+        "seconds": Column("from launch to target; median, a miss is longest", "time", "s"),
+        "training_seconds": Column("the same in steps alone", "training", **SECONDS),
+        "expected_seconds": Column("the same if misses are tried again", "expected", **SECONDS),
+        "samples": Column("samples to the target, median likewise", "samples"),
+        "samples_per_second": Column("samples over seconds in steps", "samples/s", is_detail=True),
+        "mean_staleness": Column("updates that a push had missed", "updates missed", is_detail=True),
         "staleness_95": Column("that 95 % of the pushes had missed at most"),
-        "seconds_per_step": Column("median step", label="step", unit="ms", factor=1e3, is_detail=True),
-        "seconds_per_epoch": Column("an epoch's steps", label="epoch", **SECONDS),
-        "evaluating_share": Column("evaluations in the time after start", label="evaluating", **PERCENT),
-        "saving_share": Column("checkpoints in the time", label="saving", **PERCENT),
-        "num_resumed": Column("trainings of several launches", label="resumed", is_detail=True),
-        "lost_seconds": Column("repeated work, in no other number", label="lost", **SECONDS),
+        "seconds_per_step": Column("median step", "step", "ms", factor=1e3, is_detail=True),
+        "seconds_per_epoch": Column("an epoch's steps", "epoch", **SECONDS),
+        "evaluating_share": Column("evaluations in the time after start", "evaluating", **PERCENT),
+        "saving_share": Column("checkpoints in the time", "saving", **PERCENT),
+        "num_resumed": Column("trainings of several launches", "resumed", is_detail=True),
+        "lost_seconds": Column("repeated work, in no other number", "lost", **SECONDS),
         **{kind: Column(about) for kind, about in RELATED.items()},
         **{
             _ratio_name(kind, name): Column(
                 f"relative to the {kind}: {about}",
-                label={"base": label, "reference": "vs reference" * (name == "speed_up")}.get(kind, ""),
+                {"base": label, "reference": "vs reference" * (name == "speed_up")}.get(kind, ""),
                 write=digits(2),
                 is_detail=name != "speed_up",
             )
             for kind, (name, (*_, label, about)) in product(RELATED, RATIOS.items())
         },
-        "verdict": Column("versus the reference, of all curves together", label="verdict"),
-        "node_hours": Column("time x nodes", label="node-hours", is_detail=True),
-        "core_hours": Column("time x cores of ranks and servers", label="core-hours", is_detail=True),
-        "kilojoules": Column("samples x joules per sample", label="energy", unit="kJ", is_detail=True),
-        "front": Column("costs by which nothing is sooner and cheaper", label="Pareto front", is_detail=True),
+        "verdict": Column("versus the reference, of all curves together", "verdict"),
+        "node_hours": Column("time x nodes", "node-hours", is_detail=True),
+        "core_hours": Column("time x cores of ranks and servers", "core-hours", is_detail=True),
+        "kilojoules": Column("samples x joules per sample", "energy", "kJ", is_detail=True),
+        "front": Column("costs by which nothing is sooner and cheaper", "Pareto front", is_detail=True),
     },
     sentence=sentence,
     drawings=(

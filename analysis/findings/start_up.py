@@ -15,7 +15,7 @@ from dlscale.analysis.text import digits
 
 ABOUT = {  # label and meaning of each phase
     "start_up": ("start", "from mpiexec to the end of the framework's import and of MPI_Init"),
-    "import_backend": ("import", "importing what the backend needs besides"),
+    "import_backend": ("import", "further imports of the backend"),
     "connect": ("connect", "until the ranks have found each other"),
     "gates": ("gates", "checks of correctness, with tracing and compilation"),
     "first_step": ("first step", "of the trainer that is measured"),
@@ -60,13 +60,13 @@ FINDING = Finding(
     compute=start_ups,
     columns={
         **PLACE,
-        "num_servers": Column("servers besides the ranks"),
+        "num_servers": Column("servers in addition to the ranks"),
         **{
-            f"{phase}_seconds": Column(about, label=label, unit="s", write=digits(2))
+            f"{phase}_seconds": Column(about, label, "s", write=digits(2))
             for phase, (label, about) in ABOUT.items()
         },
-        "total_seconds": Column("sum of the phases", label="sum", unit="s", write=digits(2)),
-        "num_launches": Column("launches that gave a number", label="launches", write=COUNT),
+        "total_seconds": Column("sum of the phases", "sum", "s", write=digits(2)),
+        "num_launches": Column("launches that gave a number", "launches", write=COUNT),
     },
     drawings=(
         Drawing(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of, on_most_ranks
+from dlscale.analysis.finding import COUNT, PLACE, SHARE, Column, Drawing, Finding, frame_of, on_most_ranks
 from dlscale.analysis.load import Study
 from dlscale.analysis.statistics import MIN_BLOCKS, ratio
 from dlscale.analysis.text import digits, interval, plural
@@ -180,19 +180,15 @@ FINDING = Finding(
     compute=stragglers,
     columns={
         **{name: PLACE[name] for name in ("training", "constants", "num_ranks")},
-        "host": Column("node; a row without a rank is about all of its ranks", label="host"),
-        "rank": Column("the rank, of a host that is not slow as a whole", label="rank", write=COUNT),
+        "host": Column("node; a row without a rank is about all of its ranks", "host"),
+        "rank": Column("the rank, of a host that is not slow as a whole", "rank", write=COUNT),
         "slower": Column(
-            "time without communication over the median of the others, minus 1",
-            label="slower",
-            unit="%",
-            factor=100,
-            write=digits(1),
+            "time without communication over the median of the others, minus 1", "slower", **SHARE
         ),
-        "p_value": Column("chance that any is this slow if all are alike", label="p", write="{:.2g}".format),
-        "verdict": Column("late, not known, or none: no one is 2 % slower than the others", label="verdict"),
-        "num_launches": Column("launches without communication", label="n", write=COUNT),
-        "reason": Column("why it is not known", label="reason"),
+        "p_value": Column("chance that any is this slow if all are alike", "p", write="{:.2g}".format),
+        "verdict": Column("late, not known, or none: no one is 2 % slower than the others", "verdict"),
+        "num_launches": Column("launches without communication", "n", write=COUNT),
+        "reason": Column("why it is not known", "reason"),
     },
     sentence=sentence,
     drawings=(

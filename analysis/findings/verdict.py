@@ -1,7 +1,7 @@
 """The verdict: what a study found about scaling, in a few sentences for the head of every output.
 
 A backend is called the best only if the declared comparisons put it before every other one; of a busy machine and of a
-single launch nothing is claimed. Trainings to a target have a verdict of their own (`solution`).
+single launch nothing is claimed. Trainings to a target have a separate verdict (`solution`).
 """
 
 from __future__ import annotations

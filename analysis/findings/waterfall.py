@@ -36,7 +36,18 @@ import numpy as np
 import pandas as pd
 
 from dlscale.analysis import theme
-from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of, on_most_ranks
+from dlscale.analysis.finding import (
+    COUNT,
+    ENDS,
+    MILLISECONDS,
+    PLACE,
+    SHARE,
+    Column,
+    Drawing,
+    Finding,
+    frame_of,
+    on_most_ranks,
+)
 from dlscale.analysis.findings.cautions import is_busy
 from dlscale.analysis.findings.waterfall_levels import Levels, Terms, levels_of, minus
 from dlscale.analysis.load import Study
@@ -49,19 +60,19 @@ GATHERING, HALOS = "gathering weights", "halo exchange"
 NAMES = (BATCH, THIN, SHARING, INPUT, STRAGGLERS, WAITING, GATHERING, HALOS)  # in the order of the staircase
 COLORS = dict(zip(NAMES, theme.PHASES, strict=True))
 SEPARATING = {  # levels, the part that ends at each, and what measures it
-    "mean": (INPUT, "none on as many ranks with as many ranks per sample"),
+    "mean": (INPUT, "none on the same number of ranks, and of ranks per sample"),
     "alone": (BATCH, "1 rank at the local batch (control alone)"),
     "thin": (THIN, "1 rank with the rows of one rank (control alone)"),
     "ideal_resident": (SHARING, "resident data on 1 rank (control synthetic)"),
-    "resident": (SHARING, "resident data on as many ranks of none (control synthetic)"),
+    "resident": (SHARING, "resident data on the same number of ranks of none (control synthetic)"),
     "alone_resident": (BATCH, "resident data on 1 rank at the local batch (control alone)"),
     "latest": (STRAGGLERS, "stamps of steps of none, and ranks that wait for each other"),
 }
-MOST_LAUNCHES = 99  # beyond that, nobody repeats them to separate two losses
+MOST_LAUNCHES = 99  # more is too many to separate two losses
 LEAD_LEVEL = 1 - 2 * (1 - LEVEL)  # of a two-sided interval whose lower limit holds with 95 %
 MOST_NAMED = 8  # curves in words
 LABELLED = 5.0  # percent of the ideal speed: wide enough for its number
-NUMBERS = [name + end for name in ("efficiency", "loss", "seconds") for end in ("", "_low", "_high", "_n")]
+NUMBERS = [name + end for name in ("efficiency", "loss", "seconds") for end in ENDS]
 TEXTS = ["part", "verdict", "reason", "notes"]
 
 
@@ -208,7 +219,7 @@ def largest_loss(parts: pd.DataFrame) -> str:
 
 def sentence(frame: pd.DataFrame) -> str:
     """The largest loss of each curve on the most ranks; of the slowest of each training where there are many."""
-    parts = on_most_ranks(frame[frame["target"] == ""])  # trainings to a target have an answer of their own
+    parts = on_most_ranks(frame[frame["target"] == ""])  # trainings to a target have a separate answer
     if parts.empty or parts["is_busy"].any():  # then nothing is claimed, which cautions say
         return ""
     texts = {key: largest_loss(rows) for key, rows in parts.groupby("cell", sort=False)}
@@ -257,15 +268,12 @@ def draw(rows: pd.DataFrame, axes: theme.Axes) -> None:
     axes.legend(seen.values(), seen, loc="upper left", ncols=4, handlelength=1.2, columnspacing=1)
 
 
-SHARE: dict[str, Any] = {"unit": "%", "factor": 100.0, "write": digits(1)}
 COLUMNS = {
     **PLACE,
-    "part": Column("part of the loss, or several that no control separates", label="part"),
-    "loss": Column("share of the ideal speed that is lost; parts add up", label="lost", **SHARE),
-    "seconds": Column("the loss per step", label="per step", unit="ms", factor=1e3),
-    "verdict": Column(
-        "largest, not separable, smaller or gain; empty: no loss is significant", label="verdict"
-    ),
+    "part": Column("part of the loss, or several that no control separates", "part"),
+    "loss": Column("share of the ideal speed that is lost; parts add up", "lost", **SHARE),
+    "seconds": Column("the loss per step", "per step", **MILLISECONDS),
+    "verdict": Column("largest, not separable, smaller or gain; empty: no loss is significant", "verdict"),
     "efficiency": Column("ideal over measured step: what is left of the ideal speed"),
     "ideal_seconds": Column("per step: 1 rank without communication, at the same work per rank"),
     "measured_seconds": Column("per step, geometric mean over blocks"),
@@ -273,9 +281,9 @@ COLUMNS = {
     "bound_low": Column("least input stall: minus what fetching takes 1 rank (control loader)"),
     "bound_high": Column("most input stall: what fetching takes all ranks (control loader)"),
     "launches_needed": Column("launches that would about separate the largest loss"),
-    "loss_n": Column("blocks of launches", label="n", write=COUNT),
+    "loss_n": Column("blocks of launches", "n", write=COUNT),
     "notes": Column("what is doubtful or could not be separated"),
-    "reason": Column("why there are no parts", label="reason"),
+    "reason": Column("why there are no parts", "reason"),
 }
 FINDING = Finding(
     name="waterfall",

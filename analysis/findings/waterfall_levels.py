@@ -24,16 +24,7 @@ from numpy.typing import NDArray
 
 from dlscale.analysis.findings.scaling import links
 from dlscale.analysis.load import Study
-from dlscale.analysis.statistics import (
-    LEVEL,
-    MIN_BLOCKS,
-    NONE,
-    Floats,
-    Interval,
-    known,
-    ratio,
-    t_interval,
-)
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, NONE, Floats, Interval, known, ratio, t_interval
 from dlscale.benchmarks.records.record import Record
 
 Terms = dict[str, int]  # a sum of levels, each with its factor

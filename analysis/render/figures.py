@@ -15,7 +15,7 @@ from dlscale.analysis import theme
 from dlscale.analysis.finding import Drawing, Finding, of_trainings
 from dlscale.analysis.load import Study
 from dlscale.analysis.render.text import as_csv
-from dlscale.analysis.text import escape_latex
+from dlscale.analysis.text import error_text, escape_latex
 from dlscale.base.files import all_or_nothing, write_atomically
 
 if TYPE_CHECKING:
@@ -55,14 +55,9 @@ def drawn(
                     try:
                         figure = figure_of(drawing, rows, title=training, width=width)
                     except Exception as error:
-                        study.errors.append(could_not_draw(drawing, error))
+                        study.errors.append(error_text(f"Figure {drawing.name} could not be drawn", error))
                         continue
                     yield stem, drawing, finding, rows, figure
-
-
-def could_not_draw(drawing: Drawing, error: Exception) -> str:
-    """A sentence on a figure that raised an error."""
-    return " ".join(f"Figure {drawing.name} could not be drawn: {type(error).__name__}: {error}".split())
 
 
 def stem_of(training: str, drawing: Drawing) -> str:

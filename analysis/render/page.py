@@ -20,9 +20,10 @@ from markupsafe import Markup
 from dlscale.analysis import theme
 from dlscale.analysis.finding import Drawing, Finding, of_trainings
 from dlscale.analysis.load import Study
-from dlscale.analysis.render.figures import could_not_draw, figure_of, stem_of, svg
+from dlscale.analysis.render.figures import figure_of, stem_of, svg
 from dlscale.analysis.render.screen import is_numeric
 from dlscale.analysis.render.text import as_csv
+from dlscale.analysis.text import error_text
 from dlscale.base.files import write_atomically
 
 HERE = Path(__file__).parent
@@ -133,7 +134,7 @@ def _figure(study: Study, drawing: Drawing, frame: pd.DataFrame) -> tuple[str, s
     try:
         text = svg(figure_of(drawing, rows, title=title))
     except Exception as error:
-        study.errors.append(could_not_draw(drawing, error))
+        study.errors.append(error_text(f"Figure {drawing.name} could not be drawn", error))
         return None
     return text, drawing.about
 

@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.text import Text
 
 from dlscale.analysis.compare import (
-    beside_earlier,
     between,
     compare_studies,
     compared_text,
@@ -25,6 +24,7 @@ from dlscale.analysis.compare import (
     difference_table,
     good_records,
     pairs_between,
+    with_earlier,
 )
 from dlscale.analysis.declaration import declared
 from dlscale.analysis.finding import Finding
@@ -85,7 +85,7 @@ def compare(
     Of more studies the newest is shown next to the others: each training's throughput, the median and the range of
     theirs, and whether it is outside that range.
 
-    With --predicted, predictions are held against what study A measured: the error of each size, and whether it is
+    With --predicted, predictions are compared with what study A measured: the error of each size, and whether it is
     inside the band (docs/prediction.md).
 
     Exit status: 2 if corrupt records of study A were left out, 3 if what is asked for is not comparable, 4 if no
@@ -105,7 +105,7 @@ def compare(
         folder = folder_of(a, results)
         if others or factor or reference or ranks or backends or folder is None:
             raise UsageError(
-                "--predicted is held against the numbers of one study; leave out --by, --reference, --ranks, "
+                "--predicted is compared with the numbers of one study; leave out --by, --reference, --ranks, "
                 "--backends, records and a second study"
             )
         return compare_predicted(folder, predicted, as_json=as_json)
@@ -184,7 +184,7 @@ def compare_several(studies: Sequence[Study], *, factor: Sequence[str] | None, a
             )
             click.echo(f"{names}: {comparison_verdict(found)}", err=True)
             return NOT_COMPARABLE
-    finding, name = beside_earlier(earlier), str(newest.good["study"].iloc[0])
+    finding, name = with_earlier(earlier), str(newest.good["study"].iloc[0])
     num_rows = len(finding.of(newest))
     if as_json or num_rows:
         _put(newest, finding, (), as_json=as_json, facts={"study": name})

@@ -65,7 +65,7 @@ def tidy(
 ) -> int:
     """Write the records of STUDY (default: the latest) as tidy tables, a row per launch and a row per window.
 
-    datapackage.json beside the tables says what each column is (docs/report.md). With --predicted there is a table
+    datapackage.json next to the tables says what each column is (docs/report.md). With --predicted there is a table
     of predictions, too. Exit status: 2 if records are invalid.
 
     \b
@@ -79,8 +79,7 @@ def tidy(
     click.echo(
         f"{plural(len(loaded.attempts), 'case')}: {', '.join(path.name for path in written)} in {written[0].parent}"
     )
-    tell_left_out(loaded.bad_files, loaded.left_out)
-    return FAILED_CASES if loaded.bad_files or loaded.left_out else 0
+    return FAILED_CASES if tell_left_out(loaded.bad_files, loaded.left_out) else 0
 
 
 @export.command()
@@ -103,7 +102,6 @@ def markdown(study: str | None, out: Path | None, predicted: list[str], results:
         click.echo(f"table: {out}")
     else:
         click.echo(text, nl=False)
-    tell_left_out(loaded.bad_files, loaded.left_out)
-    if loaded.bad_files or loaded.left_out:
+    if tell_left_out(loaded.bad_files, loaded.left_out):
         return FAILED_CASES
     return 0 if scaling.FINDING.of(loaded)["samples_per_second"].notna().any() else INSUFFICIENT_DATA

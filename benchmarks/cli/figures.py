@@ -107,7 +107,7 @@ def figures(
 
     With --for paper, figures are as wide as on the page, and no higher; `\\input` of the .tex file shows one with a
     short caption, and its comments have the rest: study, data hash, commit. With --published, draw published figures in
-    their own layout, with those of our series that are the same thing beside them; with --check, compare them
+    their own layout, next to our series of the same quantity; with --check, compare them
     (docs/published-figures.md).
 
     Exit status: 2 if records are corrupt or were left out, 4 if no figure can be drawn. With --check: 2 if a number of
@@ -166,8 +166,7 @@ def figures(
         else:
             folder = out or store.figures_folder
         drawn = draw_figures(study, findings_of(study), folder, only=only, backends=backends, width=width)
-    tell_left_out(study.bad_files, [*study.left_out, *study.errors])
-    if study.bad_files or study.left_out or study.errors:
+    if tell_left_out(study.bad_files, [*study.left_out, *study.errors]):
         return FAILED_CASES
     return 0 if drawn else INSUFFICIENT_DATA
 

@@ -1,4 +1,4 @@
-"""Predictions of files that are named: beside a study's numbers, and held against them."""
+"""Predictions from named files: next to a study's numbers, and compared with them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def predicted_option(command: F) -> F:
         type=Words(),
         default=[],
         metavar="FILE,...",
-        help=f"Predictions to show beside what was measured: {ENDING} files that dlscale predict wrote, by path or by "
+        help=f"Predictions to show next to what was measured: {ENDING} files that dlscale predict wrote, by path or by "
         f"the beginning of the name, or {LATEST}: all of the system; default: none.",
     )(command)
 
@@ -94,7 +94,6 @@ def compare_predicted(folder: Path, named: Sequence[str], *, as_json: bool) -> i
     else:
         sizes = ", ".join(map(str, sorted(set(every["num_ranks"]))))
         click.echo(f"{study.name} measured none of the predicted sizes ({sizes} ranks)", err=True)
-    tell_left_out(study.bad_files, study.left_out)
-    if study.bad_files or study.left_out:
+    if tell_left_out(study.bad_files, study.left_out):
         return FAILED_CASES
     return 0 if len(rows) else INSUFFICIENT_DATA

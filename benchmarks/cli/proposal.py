@@ -68,7 +68,7 @@ def proposal(
     """Write the scaling section of a proposal for compute time from STUDY (default: the latest).
 
     Text in markdown and LaTeX, a table per workload with its CSV, figures, and with --samples the node-hours of
-    --runs trainings (docs/prediction.md). Sizes of --predicted are in a table of their own, without node-hours.
+    --runs trainings (docs/prediction.md). Sizes of --predicted are in a separate table, without node-hours.
 
     Exit status: 2 if records are corrupt or were left out, 4 if no size above 1 rank has an efficiency with an
     interval.
@@ -102,7 +102,6 @@ def proposal(
         click.echo(
             "no training has a number, so nothing was written; dlscale resume finishes the study", err=True
         )
-    tell_left_out(loaded.bad_files, loaded.left_out)
-    if loaded.left_out or loaded.bad_files:
+    if tell_left_out(loaded.bad_files, loaded.left_out):
         return FAILED_CASES
     return 0 if any(curve["is_decided"] for curve in curves) else INSUFFICIENT_DATA

@@ -8,9 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from dlscale.analysis.findings import compression, scaling, solution
-from dlscale.analysis.findings.cautions import failed_cases
-from dlscale.analysis.findings.compression import FAILED
+from dlscale.analysis.findings import cautions, compression, scaling, solution
 from dlscale.analysis.load import Study
 from dlscale.analysis.render import screen
 from dlscale.analysis.render.text import as_data
@@ -61,7 +59,7 @@ def report(
 
     A file of dlscale predict, *.jsonl, is printed again.
 
-    --predicted shows what dlscale predict expects beside it, with bands, in tables and plots of their own marks.
+    --predicted shows predictions of dlscale predict next to it: in tables, and in plots with bands and separate marks.
 
     Exit status: 2 if cases failed, records are corrupt or compressed trainings fail their accuracy gate, 4 if no number
     can carry an interval, or no training reached its target.
@@ -125,9 +123,8 @@ def show_study(store: Store) -> int:
 def _status(study: Study) -> int:
     for sentence in study.errors:
         click.echo(f"warning: {sentence}", err=True)
-    if study.bad_files or study.left_out or study.errors or len(failed_cases(study)):
-        return FAILED_CASES
-    if (compression.FINDING.of(study)["accuracy_gate"] == FAILED).any():
+    has_failed = len(cautions.failed_cases(study)) or compression.has_failed(study)
+    if study.bad_files or study.left_out or study.errors or has_failed:
         return FAILED_CASES
     solved = solution.FINDING.of(study)
     if len(solved):

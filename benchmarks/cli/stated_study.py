@@ -47,7 +47,7 @@ class StatedStudy:
 
     @property
     def settings(self) -> Sequence[str]:
-        """The settings besides backends' options that tell curves apart; none where all are of one family."""
+        """The settings other than backends' options that distinguish curves; none where all are of one family."""
         return () if all("." in name or name in OF_METHOD for name in self.axes) else SETTINGS
 
     @property

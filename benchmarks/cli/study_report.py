@@ -57,13 +57,17 @@ def findings_of(study: Study) -> list[Finding]:
     return checked(study, load_all())
 
 
-def tell_left_out(bad_files: Sequence[BadFile], left_out: Iterable[str] = ()) -> None:
-    """Print on stderr what is not in an output: the first file and how many more, and whole groups of records."""
+def tell_left_out(bad_files: Sequence[BadFile], left_out: Sequence[str] = ()) -> bool:
+    """Print on stderr what an output does not have: the first file and the number of others, and groups of records.
+
+    Returns whether it lacks anything.
+    """
     if bad_files:
         rest = f" (and {len(bad_files) - 1} more such files)" if len(bad_files) > 1 else ""
         click.echo(f"left out: {bad_files[0].path}: {bad_files[0].reason}{rest}", err=True)
     for sentence in left_out:
         click.echo(f"left out: {sentence}", err=True)
+    return bool(bad_files or left_out)
 
 
 def put(study: Study, findings: Sequence[Finding], folder: Path, *, link: bool = False) -> None:

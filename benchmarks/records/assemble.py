@@ -95,7 +95,7 @@ def assemble(
     """The record of the launch's case number `index`.
 
     `spools` are those of the workers, then those of the servers. `failure` is why the launch ended early; cases that
-    had already ended keep their results, and a failed gate is a failure of its own. `saved`: of a training with a
+    had already ended keep their results, and a failed gate is a separate failure. `saved`: of a training with a
     target that has checkpoints. Raises ValueError, in one line, for events of which no record can be made.
     """
     workers, servers = spools[: case.cell.num_ranks], spools[case.cell.num_ranks :]

@@ -98,7 +98,7 @@ class Cell(Frozen):
 
     @property
     def carrier(self) -> str:
-        """How its ranks combine what they learn: the backend, and an algorithm beside synchronous SGD."""
+        """How its ranks combine what they learn: the backend, and an algorithm other than synchronous SGD."""
         return self.backend if self.algorithm == SYNC else f"{self.backend} {self.algorithm}"
 
     @property

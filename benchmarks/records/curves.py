@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dlscale.benchmarks.records.cell import AUTO, Cell, Setting
 from dlscale.collectives.sharding import NONE
 
-# Settings of a cell that separate families, besides the options of backends.
+# Settings of a cell that separate families, other than the options of backends.
 SETTINGS = ("batch", "precision", "compiled")
 OF_METHOD = ("shard", "split")  # those that a cell's method says
 

@@ -168,7 +168,7 @@ def _read_all(study: Path, parse: Callable[[bytes], T]) -> tuple[dict[str, T], l
 
 
 def _parse_whole(content: bytes) -> Record:
-    """The record. Windows, nearly all of the text, have limits of their own."""
+    """The record. Windows, nearly all of the text, have separate limits."""
     before, _, after = content.partition(b'"windows":{')
     if _ENDLESS.search(before) or _ENDLESS.search(after, after.find(b"}") + 1):
         raise ValueError("a number has more than 18 digits")  # no array of whole numbers is sure to hold it

@@ -1,7 +1,7 @@
 """Records of predictions: what is predicted of one backend on one number of nodes, a line of JSON each.
 
-They are a type of their own. Nothing ran, so that there are no launches, ranks and windows, and what averages records
-of launches cannot take a prediction for one of them. `dlscale predict` writes a file per training, beside its figure.
+They are a separate type. Nothing ran, so that there are no launches, ranks and windows, and what averages records
+of launches cannot take a prediction for one of them. `dlscale predict` writes a file per training, next to its figure.
 """
 
 from __future__ import annotations

@@ -15,14 +15,7 @@ from dlscale.collectives.sharding import NONE
 
 GATES_VERSION: Final = 2
 
-REPLAY_AUDITS = (
-    "audit_step",
-    "audit_scale",
-    "audit_batches",
-    "audit_samples",
-    "audit_loss",
-    "audit_window",
-)
+REPLAY_AUDITS = ("audit_step", "audit_scale", "audit_batches", "audit_samples", "audit_loss", "audit_window")
 SERVER_AUDITS = (*REPLAY_AUDITS, "audit_movement", "audit_count")
 TARGET_AUDITS = ("audit_held_out", "audit_evaluation")
 

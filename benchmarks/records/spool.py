@@ -91,7 +91,7 @@ class Halos:
 
 @checked(frozen=True, slots=True, kw_only=True, config=EXACT)
 class CaseResult:
-    """Results of a case besides its windows."""
+    """Results of a case without its windows."""
 
     steady: bool | None  # None: there was no test
     settings: dict[Text, Setting]

@@ -54,9 +54,9 @@ def test_a_machine_without_a_reading_gives_no_number() -> None:
     found = row(launch({"rank": 0, "joules": 800.0}, reason))
     assert found["joules_per_sample"] != found["joules_per_sample"]
     assert (found["num_launches"], found["reason"]) == (0, "rapl: no permission")
-    assert row(launch())["reason"] == "nobody read a counter"
+    assert row(launch())["reason"] == "no counter was read"
     frame = FINDING.of(Study([launch()]))
-    assert FINDING.sentence(frame) == "Energy per sample is not known: nobody read a counter."
+    assert FINDING.sentence(frame) == "Energy per sample is not known: no counter was read."
     assert FINDING.table(frame).empty
 
 

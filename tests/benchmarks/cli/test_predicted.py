@@ -150,7 +150,7 @@ def test_tidy_tables_and_markdown_have_them_apart(told, place):
     [
         (["report", "--predicted", "resnet50"], "no predictions 'resnet50' in "),
         (["report", "--predicted", "none.jsonl"], "choose one of: hep_cnn-tiny-torch-weak-scaling.jsonl"),
-        (["compare", STUDY, STUDY, "--predicted", "latest"], "held against the numbers of one study"),
+        (["compare", STUDY, STUDY, "--predicted", "latest"], "compared with the numbers of one study"),
         (["compare", STUDY, "--ranks", "2", "--predicted", "latest"], "leave out --by"),
         (["figures", "--published", "--predicted", "latest"], "are of a study's figures"),
     ],
