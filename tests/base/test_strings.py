@@ -9,6 +9,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -49,7 +50,7 @@ def strings(annotation):
         yield annotation
     elif origin is typing.Annotated:
         yield from strings(arguments[0])
-    elif origin is not typing.Literal and (origin or isinstance(annotation, UnionType)):
+    elif origin not in (typing.Literal, np.ndarray) and (origin or isinstance(annotation, UnionType)):
         for argument in arguments:
             yield from strings(argument)
 
