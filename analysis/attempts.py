@@ -23,6 +23,7 @@ from dlscale.collectives.backend import BUCKET_SIZES, GATHER_SIZES
 from dlscale.collectives.capabilities import TABLE
 from dlscale.collectives.sharding import NONE as UNSHARDED
 
+CLOCK_TICK = 1e-9  # seconds; a window is not shorter
 MAX_PAUSE_SECONDS = 3600.0  # between two launches of a block; beyond it they are not paired
 PHASES = ("start_up", "import_backend", "connect", "gates", "first_step")
 ATTEMPTS = {  # columns that every frame of attempts has, with their types
@@ -162,7 +163,7 @@ def _why_unusable(record: Record) -> str:
     windows = record.counted
     if not windows:
         return "no window after the warm-up"
-    impossible = np.flatnonzero(windows.seconds.min(axis=1) <= 0)
+    impossible = np.flatnonzero(windows.seconds.min(axis=1) < CLOCK_TICK)
     if len(impossible):
         return f"a window has the impossible times {windows.seconds[impossible[0]].tolist()} seconds"
     if windows.num_applied is not None and (windows.num_applied == 0).any():

@@ -263,7 +263,7 @@ def draw(rows: pd.DataFrame, axes: Axes) -> None:
             continue
         row = own.iloc[0]
         color, marker = LOOKS.get(row["backend"] if row["role"] == PEER else row["role"], LOOKS["none"])
-        errors = [(rates - own["algbw_low"]).fillna(0), (own["algbw_high"] - rates).fillna(0)]
+        errors = theme.lengths(rates, own["algbw_low"], own["algbw_high"])
         axes.errorbar(
             own["message_bytes"], rates, yerr=errors, capsize=2, color=color, marker=marker, label=title
         )

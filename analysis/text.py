@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -31,7 +32,9 @@ EVIDENCE = {
 
 
 def number(value: float) -> str:
-    """0.0123, 4.56, 78.9, 1234."""
+    """0.0123, 4.56, 78.9, 1234; inf."""
+    if not math.isfinite(value):
+        return str(float(value))
     if value and abs(value) < 1:
         return f"{value:.3g}" if abs(value) >= 1e-4 else f"{value:.6f}"
     return f"{value:.{max(0, 3 - len(str(int(abs(value)))))}f}" if value % 1 else f"{value:.0f}"

@@ -5,6 +5,7 @@ Colours are those of Okabe and Ito (2008), with an olive of Tol's in the place o
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -74,7 +75,8 @@ def used(more: dict[Any, Any] | None = None) -> Iterator[None]:
     import matplotlib as mpl
 
     mpl.use("agg")
-    with mpl.rc_context({**STYLE, **(more or {})}):
+    with mpl.rc_context({**STYLE, **(more or {})}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a box is drawn for it; SVG has the text
         yield
 
 
@@ -96,6 +98,11 @@ def curves(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, dict[str, An
         yield label, own.sort_values("num_ranks"), {"color": color, "marker": marker, **look_of_kind}
 
 
+def lengths(center: pd.Series, low: pd.Series, high: pd.Series) -> list[pd.Series]:
+    """The lengths of error bars, 0 without limits; by rounding alone a limit may be beyond its center."""
+    return [(center - low).clip(lower=0).fillna(0), (high - center).clip(lower=0).fillna(0)]
+
+
 def points(axes: Axes, rows: pd.DataFrame, name: str, *, x: str = "num_ranks", factor: float = 1.0) -> None:
     """The interval `name` of each curve over `x`, joined where no x is there twice; hovering shows a point's text."""
     for curve, own, look in curves(rows):
@@ -103,7 +110,7 @@ def points(axes: Axes, rows: pd.DataFrame, name: str, *, x: str = "num_ranks", f
         y = factor * own[name].astype(float)
         low, high = (factor * own[f"{name}{end}"].astype(float) for end in ("_low", "_high"))
         joined = {} if own[x].is_unique else {"linestyle": "none"}
-        errors = [(y - low).fillna(0), (high - y).fillna(0)]
+        errors = lengths(y, low, high)
         axes.errorbar(own[x], y, yerr=errors, capsize=2, **{"label": curve, **look, **joined})
         for row in own[[x, *(name + end for end in ("", "_low", "_high", "_n"))]].to_dict("records"):
             place, text = f"{row[x]:g} {x.removeprefix('num_')}", interval(row, name, factor=factor)

@@ -171,10 +171,14 @@ def draw(rows: pd.DataFrame, axes: theme.Axes) -> None:
         )
         axes.plot(x, own["samples_per_second"], label=curve, **look)
         center = points["measured_samples_per_second"]
-        ends = [(center - points["measured_samples_per_second_low"]).fillna(0)]
-        ends.append((points["measured_samples_per_second_high"] - center).fillna(0))
+        limits = (points[f"measured_samples_per_second_{end}"] for end in ("low", "high"))
         axes.errorbar(
-            points["num_ranks"], center, yerr=ends, fmt=look["marker"], color=look["color"], capsize=2
+            points["num_ranks"],
+            center,
+            yerr=theme.lengths(center, *limits),
+            fmt=look["marker"],
+            color=look["color"],
+            capsize=2,
         )
     theme.rank_axis(axes, rows)
     theme.log_axis(axes.yaxis)

@@ -141,17 +141,17 @@ def _figure(study: Study, drawing: Drawing, frame: pd.DataFrame) -> tuple[str, s
 
 def facts_of(study: Study) -> dict[str, str]:
     """The facts of the page's head."""
-    cells, good = study.trained, study.good
-    started = study.attempts["started"].agg(["min", "max"])
-    same_day = len(good) and started["min"].date() == started["max"].date()
-    when = (
-        f"{started['min']:%Y-%m-%d %H:%M} to {started['max']:{'%H:%M' if same_day else '%Y-%m-%d %H:%M'}} UTC"
-    )
+    cells = study.trained
+    first, last = study.attempts["started"].agg(["min", "max"])
+    when = ""  # no time of no record can be written
+    if len(study.attempts):
+        same_day = first.date() == last.date()
+        when = f"{first:%Y-%m-%d %H:%M} to {last:{'%H:%M' if same_day else '%Y-%m-%d %H:%M'}} UTC"
     nodes = sorted(set(study.ranks["node"]))
     num_good, num_planned = (int(cells[name].sum()) for name in ("num_launches", "num_planned"))
     return {
         "Study": study.name,
-        "When": when if len(study.attempts) else "",
+        "When": when,
         "Frameworks": ", ".join(sorted(set(cells["framework"]))),
         "Ranks": ", ".join(map(str, sorted(set(cells["num_ranks"])))),
         "Nodes": f"{len(nodes)} ({', '.join(nodes[:4])}{', ...' * (len(nodes) > 4)})" if nodes else "",

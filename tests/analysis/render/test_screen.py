@@ -10,7 +10,7 @@ from rich.console import Console
 from dlscale.analysis.finding import Column, Finding, checked
 from dlscale.analysis.findings import cautions, load_all, verdict
 from dlscale.analysis.load import Study
-from dlscale.analysis.render import figures, screen
+from dlscale.analysis.render import figures, page, screen
 from dlscale.analysis.render.page import sections_of
 from dlscale.analysis.render.text import as_csv, as_data
 from tests.analysis.render.conftest import made_records
@@ -102,6 +102,33 @@ def test_a_study_without_records_says_nothing_and_raises_nothing():
     assert study.errors == []
     assert list(sections_of(study, findings)) == []
     assert {name for name, rows in as_data(study, findings).items() if rows} <= {"schema", "productivity"}
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [],
+        make_study(window_factors=(1e-320,) * 10),
+        make_study(backend_options={"x": "\u65e5"}),
+        make_study(efficiency={"ring": (1.0, 0.9)}, drift=(1.0,), noise=0.0),
+    ],
+    ids=["none", "rates without an end", "letters without a glyph", "limits at their point"],
+)
+@pytest.mark.filterwarnings("error")
+def test_a_strange_study_has_a_page_and_figures(records, tmp_path):
+    study = Study(records)
+    findings = checked(study, load_all())
+    printed(study, full=True, findings=findings)
+    sections = list(sections_of(study, findings))
+    page.write(
+        tmp_path / "p.html", title=study.title, facts=page.facts_of(study), sections=sections, origin=""
+    )
+    assert study.errors == []
+
+
+def test_a_number_without_an_end_is_written():
+    frame = pd.DataFrame({"x": [float("inf"), -float("inf"), float("nan")]})
+    assert Column(about="", label="x").texts(frame, "x") == ["inf", "-inf", ""]
 
 
 def test_cautions_are_said_by_every_output():
