@@ -10,7 +10,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dlscale.base.errors import UsageError
@@ -45,7 +45,8 @@ def write_atomically(
         finally:
             os.close(folder)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # of a read-only disk, say: the first error is the one to tell
+            temporary.unlink()
         raise UsageError(f"cannot write {path}: {error.strerror}; earlier files are kept: {remedy}") from None
 
 

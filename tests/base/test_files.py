@@ -57,6 +57,12 @@ def test_a_file_that_cannot_be_replaced_is_one_line_and_leaves_nothing(tmp_path)
     assert os.listdir(tmp_path) == ["a"]
 
 
+def test_where_no_file_can_be_the_first_error_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"cannot write .*file/x: Not a directory"):
+        write_atomically(tmp_path / "file" / "x", "text")
+
+
 def test_only_regular_files_are_read_and_none_beyond_the_limit(tmp_path):
     path = tmp_path / "whole"
     path.write_bytes(b"12345")
