@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import pandas as pd
-from pydantic import PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import PositiveFloat, PositiveInt, StringConstraints, model_validator
 
 from dlscale.analysis.published.values import check_x_unit, factor, read_measured, read_public
 from dlscale.base.definitions import Frozen, load_file
@@ -22,6 +21,7 @@ FIGURES = "figures.toml"
 RATIOS = ("speed_up", "efficiency")  # quantities that are 1 at a figure's base
 NEEDED = ("workload", "scaling_mode", "framework", "backend", "system")  # to compare a series with ours
 REAL, SYNTHETIC = "real", "synthetic"  # data; `real` is any that is read
+FileName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$")]  # of a figure, without an ending
 XScale = Literal["log2", "log", "linear"]
 
 
@@ -111,7 +111,7 @@ class Series(Frozen):
 class Figure(Frozen):
     """One published figure: `public` says which data are, `missing` which input of a prediction is not."""
 
-    id: Text
+    id: Text = ""  # its name in the file
     title: Text
     publication: Text
     public: Text
@@ -128,19 +128,12 @@ class Figure(Frozen):
     own: Own | None = None
     series: Mapping[Text, Series] = {}
 
-    @field_validator("id")
-    @classmethod
-    def _check_id(cls, text: str) -> str:
-        if not re.fullmatch(r"[a-z0-9-]+", text):
-            raise ValueError("small letters, digits and hyphens only: it is a file's name")
-        return text
-
     @model_validator(mode="after")
     def _check_axes(self) -> Self:
-        if self.panels:
-            check_x_unit(self.x_unit)
         if self.panels and not self.x_label:
             raise ValueError("x_label is missing")
+        if self.panels:
+            check_x_unit(self.x_unit)
         return self
 
     def label(self, series: str) -> str:
@@ -173,18 +166,8 @@ class Same(Frozen):
 class Catalogue(Frozen):
     """The file."""
 
-    figures: Mapping[Text, Figure] = {}
+    figures: Mapping[FileName, Figure] = {}
     same: tuple[Same, ...] = ()
-
-    @field_validator("figures", mode="before")
-    @classmethod
-    def _named(cls, entries: Any) -> Any:
-        if not isinstance(entries, dict):
-            return entries
-        return {
-            name: {"id": name} | entry if isinstance(entry, dict) else entry
-            for name, entry in entries.items()
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,13 +181,14 @@ class Published:
 
     def figure(self, name: str) -> Figure:
         """The figure of that name. Raises UsageError if it is unknown."""
-        if name not in self.figures:
-            raise UsageError(unknown("published figure", name, list(self.figures)))
-        return self.figures[name]
+        return self.named([name])[0]
 
     def named(self, names: Collection[str]) -> list[Figure]:
-        """The figures of those names, all without any. Raises UsageError."""
-        return [self.figure(name) for name in names or self.figures]
+        """The figures of those names, all without any. Raises UsageError if one is unknown."""
+        for name in names:
+            if name not in self.figures:
+                raise UsageError(unknown("published figure", name, list(self.figures)))
+        return [self.figures[name] for name in names or self.figures]
 
     def at(self, place: Place) -> pd.DataFrame:
         """The values and statements at a place."""
@@ -213,10 +197,8 @@ class Published:
 
     def measured_for(self, figure: Figure, panel: Panel) -> pd.DataFrame:
         """What was measured here for a panel."""
-        x_unit = panel.x_unit or figure.x_unit
-        return select(
-            self.measured, source=panel.reference, panel=panel.title, quantity=panel.layout, x_unit=x_unit
-        )
+        place = {"panel": panel.title, "quantity": panel.layout, "x_unit": panel.x_unit or figure.x_unit}
+        return select(self.measured, source=panel.reference, **place)
 
 
 def select(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
@@ -233,11 +215,11 @@ def load_published(folder: Path = FOLDER) -> Published:
         raise UsageError(
             f"no published figures in {folder}: they come with the checkout; run dlscale there or name their folder"
         )
-    catalogue, values = load_file(Catalogue, path), read_public(folder)
-    names = {panel.reference for it in catalogue.figures.values() for panel in it.panels if panel.reference}
-    published = Published(
-        figures=catalogue.figures, values=values, measured=read_measured(folder, names), same=catalogue.same
-    )
+    catalogue = load_file(Catalogue, path)
+    figures = {name: it.model_copy(update={"id": name}) for name, it in catalogue.figures.items()}
+    names = {panel.reference for it in figures.values() for panel in it.panels if panel.reference}
+    known = {"values": read_public(folder), "measured": read_measured(folder, names)}
+    published = Published(figures=figures, same=catalogue.same, **known)
     for problem in _problems(published):
         raise UsageError(f"{path}{problem}; correct it")
     return published
@@ -246,23 +228,19 @@ def load_published(folder: Path = FOLDER) -> Published:
 def _problems(published: Published) -> Iterator[str]:
     """What of values, statements and catalogue does not match."""
     rows = published.values
-    for name in rows["figure"].unique():
-        if name not in published.figures:
-            yield f": no entry [figures.{name}], but there are values or statements of it"
+    for name in sorted({*rows["figure"]} - {*published.figures}):
+        yield f": no entry [figures.{name}], but there are values or statements of it"
     for name, figure in published.figures.items():
         own = select(rows, figure=name)
         named = {*figure.series, *(series for panel in figure.panels for series in panel.series)}
         if absent := sorted(named - set(own["series"])):
             yield f", [figures.{name}]: no series {', '.join(map(repr, absent))} is public"
-        for unit in own.loc[own["statement"].eq("") & own["x"].notna(), "x_unit"].unique():
-            if unit != figure.x_unit:
-                yield f", [figures.{name}]: x in {figure.x_unit!r}, in {name}.csv in {unit!r}"
+        for unit in {*own.loc[own["statement"].eq("") & own["x"].notna(), "x_unit"]} - {figure.x_unit}:
+            yield f", [figures.{name}]: x in {figure.x_unit!r}, in {name}.csv in {unit!r}"
         for panel in figure.panels:
             if panel.reference and published.measured_for(figure, panel).empty:
-                yield (
-                    f", [figures.{name}]: no row of {panel.reference}.json has panel {panel.title!r}, quantity "
-                    f"{panel.layout} and x in {panel.x_unit or figure.x_unit!r}"
-                )
+                what = f"panel {panel.title!r}, quantity {panel.layout} and x in the panel's unit"
+                yield f", [figures.{name}]: no row of {panel.reference}.json has {what}"
     for place in (place for same in published.same for place in (same.a, same.b)):
         if published.at(place)["statement"].ne("").all():
             yield f", [[same]]: no value {place.model_dump()} is public"

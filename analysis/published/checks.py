@@ -1,18 +1,11 @@
 """Published values compared with our cells and with each other, and what is said of a curve's shape with our curves.
 
-Each published number is compared with all of our matching cells (same workload, scaling mode, framework, backend,
-system and x): ratio = ours / published, which is 1 anywhere within the rounding or range of the published number.
-
-    agrees      the ratio's interval lies within 1 - tolerance .. 1 + tolerance; without an interval, the ratio does
-    disagrees   it lies wholly outside
-    open        neither, or our curve does not go as far as a claim: more launches or more nodes are needed
-
-A figure without a matching cell of ours is `unknown`, never a pass. Three checks of a claim are of a shape: where the
-efficiency falls below a level, that a quantity stays within bounds, and that one curve lies above another.
+Ratio = ours / published, which is 1 anywhere within the rounding or range of the published number; verdicts are in
+docs/published-figures.md. A figure without a matching cell of ours is `unknown`, never a pass.
 
 If a publication gives two quantities of a series, one follows from the other (T throughput, S speed-up, E efficiency,
-at x; b where S and E are 1): E(x) = S(x) b / x, E(x) = T(x) b / (T(b) x), S(x) = T(x) / T(b). A printed 0.86 is
-anything from 0.855 to 0.865, so both sides are ranges: they agree if they touch. Approximate numbers are not checked.
+at x; b where S and E are 1): E(x) = S(x) b / x, E(x) = T(x) b / (T(b) x), S(x) = T(x) / T(b). Both sides are ranges by
+their rounding: they agree if they touch. Approximate numbers are not checked.
 """
 
 from __future__ import annotations
@@ -35,11 +28,11 @@ from dlscale.analysis.statistics import NONE, Interval, ratio
 OPEN, UNKNOWN, CONSISTENT, INCONSISTENT = "open", "unknown", "consistent", "not within rounding"
 COMPARED = ("measured", "emulated", "simulated")  # kinds of evidence of our cells
 NO_NUMBER = "no number with a place on the axes is public"
-COLUMNS = (
+COLUMNS = [
     *("figure", "kind", "series", "quantity", "unit", "x", "x_unit", "published_low", "published_high"),
     *("ours", "ours_low", "ours_high", "evidence", "system", "study", "ratio", "ratio_low", "ratio_high"),
     *("tolerance", "verdict", "relation", "reasons", "claim", "curve", "up_to"),
-)
+]
 X_OF = {"GPUs": "num_ranks", "devices": "num_ranks", "processes": "num_ranks"}
 X_OF |= {"nodes": "num_nodes", "images": "global_batch"}
 VALUE = ["y", "low", "high", "n", "method"]
@@ -133,19 +126,16 @@ def check(
         rows, why = _comparisons(figure, select(public, figure=figure.id), studies, stand_in)
         claims = [(mark, it) for mark in publications for it in mark.claims if it.figure == figure.id]
         claims = [(mark, it) for mark, it in claims if _is_of_shape(it, published)]
-        shapes = [row for _, it in claims for row in _of_reference(published, it)]
+        shapes = [row for pair in claims for row in _shapes(published, *pair, studies, stand_in)]
         if figure.own and any(not it.reference for _, it in claims):
-            pairs = [(mark, it, study) for mark, it in claims for study in studies]
-            shapes += [row for pair in pairs for row in _of_study(published, *pair, stand_in)]
-            absent = (
-                f"no record of ours on {stand_in or figure.own.system} that tells the shape of its curves"
-            )
-            why = [it for it in why if it != NO_NUMBER] + ([] if shapes else [absent])
+            system = stand_in or figure.own.system
+            absent = [] if shapes else [f"no record of ours on {system} that tells the shape of its curves"]
+            why = [it for it in why if it != NO_NUMBER] + absent
         nothing = [{"kind": UNKNOWN, "verdict": UNKNOWN, "reasons": why, "tolerance": figure.tolerance}]
         of_shapes = pd.DataFrame(shapes if shapes or len(rows) else nothing)
-        own = {"figure": figure.id, "x_unit": figure.x_unit or None}
         for part in (rows, select(related, figure=figure.id), of_shapes):
-            parts += [part.reindex(columns=[*COLUMNS, "least", "most"]).astype(object).assign(**own)]
+            part = part.reindex(columns=[*COLUMNS, "least", "most"]).astype(object)
+            parts.append(part.assign(figure=figure.id, x_unit=figure.x_unit or None))
         reasons[figure.id] = why
     rows = pd.concat(parts, ignore_index=True)
     return rows.assign(reasons=[it if isinstance(it, list) else [] for it in rows["reasons"]]), reasons
@@ -154,8 +144,8 @@ def check(
 def _comparisons(
     figure: Figure, public: pd.DataFrame, studies: Sequence[Study], stand_in: str | None
 ) -> tuple[pd.DataFrame, list[str]]:
-    reasons, parts = [] if len(public) else [NO_NUMBER], []
-    unmatched: list[str] = []  # series that match none of our settings
+    """Ours over what is published, and why some of that is not compared."""
+    parts, unmatched = [], []
     absent: dict[str, set[float]] = {}  # system -> x without a record of ours
     public = public.rename(columns={"low": "published_low", "high": "published_high"}).reset_index()
     names = ["index", "series", "quantity", "unit", "x", "published_low", "published_high"]
@@ -168,6 +158,7 @@ def _comparisons(
         without = joined["name"].isna()
         absent.setdefault(stand_in or wanted.system or "", set()).update(joined.loc[without, "x"])
         parts.append(joined[~without])
+    reasons = [] if len(public) else [NO_NUMBER]
     if len(public) and figure.own is None:
         reasons.append("no study of ours measures this")
     elif shown := list(dict.fromkeys(filter(None, unmatched))):
@@ -249,48 +240,50 @@ def _is_of_shape(claim: Claim, published: Published) -> bool:
     return claim.check in ("quantity", "ratio", "scaling_ends") and not number
 
 
-def _of_reference(published: Published, claim: Claim) -> Iterator[dict[str, Any]]:
-    """A ratio of two series that were measured here for the figure; their intervals are independent."""
-    rows = verdicts.reference_pair(claim, published)
-    if len(rows) == 2 and claim.reference:
-        (low, y, high), (its_low, its_y, its_high) = (
-            [row["y"] if np.isnan(row[end]) else row[end] for end in ("low", "y", "high")] for row in rows
-        )
-        bands = [np.array([low / its_high, y / its_y, high / its_low])]
-        origin = {name: rows[0][name] for name in ("evidence", "system")} | {"up_to": rows[0]["x"]}
-        origin |= {"study": f"reference/series/{claim.reference.file}.json"}
-        origin |= {"curve": " over ".join(claim.reference.series)}
-        yield _judged(published, claim, bands, True) | origin
-
-
-def _of_study(
-    published: Published, publication: Publication, claim: Claim, study: Study, stand_in: str | None
+def _shapes(
+    published: Published,
+    publication: Publication,
+    claim: Claim,
+    studies: Sequence[Study],
+    stand_in: str | None,
 ) -> Iterator[dict[str, Any]]:
-    figure = published.figure(claim.figure)
-    for name, points in _own_curves(publication, claim, figure, study, stand_in):
+    """A row per curve of ours, or pair of curves, that a claim is about."""
+    figure, ends = published.figure(claim.figure), verdicts.published_ends(claim, published)
+    if claim.reference:
+        curves = _reference_curves(published, claim)
+    else:
+        curves = (it for study in studies for it in _own_curves(publication, claim, figure, study, stand_in))
+    for name, points in curves:
         bands, reached = _bands(publication, claim, figure, points)
         if bands:
-            last = points.iloc[-1]
-            origin = {"up_to": last["x"], "curve": name, **last[["evidence", "system", "study"]]}
-            yield _judged(published, claim, bands, reached) | origin
+            ours, last = verdicts.worst_of(bands, ends, tolerance=0.0), points.iloc[-1]
+            verdict = verdicts.verdict_of(ours, ends, tolerance=0.0)
+            row: dict[str, Any] = {
+                "kind": "shape",
+                "claim": claim.statement,
+                "quantity": claim.compared,
+                "curve": name,
+            }
+            row |= {"published_low": ends[0], "published_high": ends[1], "up_to": last["x"]}
+            row |= dict(zip(("ours_low", "ours", "ours_high"), ours.tolist(), strict=True))
+            row["verdict"] = verdict if reached and verdict != verdicts.CANNOT_TELL else OPEN
+            yield row | last[["evidence", "system", "study"]].to_dict()
 
 
-def _judged(published: Published, claim: Claim, bands: Sequence[Floats], reached: bool) -> dict[str, Any]:
-    ends = verdicts.published_ends(claim, published)
-    ours = verdicts.worst_of(bands, ends, tolerance=0.0)
-    verdict = verdicts.verdict_of(ours, ends, tolerance=0.0)
-    row: dict[str, Any] = {"kind": "shape", "claim": claim.statement, "quantity": claim.compared}
-    row |= {"published_low": ends[0], "published_high": ends[1]}
-    row |= dict(zip(("ours_low", "ours", "ours_high"), ours.tolist(), strict=True))
-    return row | {"verdict": verdict if reached and verdict != verdicts.CANNOT_TELL else OPEN}
+def _reference_curves(published: Published, claim: Claim) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The ratio of two series that were measured here for the figure; their intervals are independent."""
+    rows = verdicts.reference_pair(claim, published)
+    if len(rows) == 2 and (pair := claim.reference):
+        above, below = rows[["low", "y", "high"]].to_numpy()
+        ratios = dict(zip(("low", "y", "high"), above / below[::-1], strict=True))
+        study = f"reference/series/{pair.file}.json"
+        yield " over ".join(pair.series), rows[:1].assign(**ratios, study=study)
 
 
 def _own_curves(
     publication: Publication, claim: Claim, figure: Figure, study: Study, stand_in: str | None
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Name and points, ascending, of each curve of ours that a claim is about; of a ratio, of each pair of curves."""
-    if claim.reference:
-        return
     quantity = {"ratio": "throughput", "scaling_ends": "efficiency"}.get(claim.check, claim.quantity)
     curves = [(it.figures.get(figure.id, ""), it.backend) for it in map(publication.curve, claim.curves)]
     pairs = [("", backend) for backend in claim.ours] or curves
@@ -316,20 +309,20 @@ def _bands(
     publication: Publication, claim: Claim, figure: Figure, points: pd.DataFrame
 ) -> tuple[list[Floats], bool]:
     """What our curve has of what is claimed, at each of its sizes, and whether it goes as far."""
+    places = points["x"].to_numpy()
     ends = np.array([points[end].fillna(points["y"]) for end in ("low", "y", "high")]).T
-    bands = list(zip(points["x"], ends, strict=True))
     if claim.check == "scaling_ends":
-        if len(bands) < 2:
+        if len(ends) < 2:
             return [], False
-        end = verdicts.end_of(bands, claim.threshold or (1.0, 1.0))
+        low, end, high = verdicts.end_of([*zip(places, ends, strict=True)], claim.threshold or (1.0, 1.0))
         # The largest power of two that a curve keeps lies below half of the next size at which it does not.
-        fallen = next((x for x, _ in bands if x > end[2]), float("inf"))
-        return [np.array([*end[:2], max(end[2], fallen / 2)])], True
-    first, last = (
-        x_of(figure, publication.curve(claim.curves[0]), size) if claim.curves else size
-        for size in claim.sizes
-    )
-    inside = [(x, band) for x, band in bands if figure.base_x < x <= last]
-    if first == last:
-        inside = inside[-1:]
-    return [band for x, band in inside if x >= first or first == last], bool(inside) and inside[-1][0] == last
+        fallen = min(places[places > high], default=np.inf)
+        return [np.array([low, end, max(high, fallen / 2)])], True
+    first, last = map(float, claim.sizes)
+    if claim.curves:
+        curve = publication.curve(claim.curves[0])
+        first, last = (x_of(figure, curve, size) for size in claim.sizes)
+    begin = 0.0 if first == last else first
+    inside = (places <= last) & (places >= begin) & ((places > figure.base_x) | bool(claim.reference))
+    bands = list(ends[inside])
+    return bands[-1:] if first == last else bands, bool(inside.any()) and places[inside][-1] == last

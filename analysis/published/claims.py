@@ -16,6 +16,15 @@ from dlscale.analysis.published.values import Filled, Kind
 from dlscale.base.definitions import Frozen
 from dlscale.base.strings import Name, Text
 
+# Check of a claim -> what it needs.
+NEEDS = {
+    "values": (),
+    "quantity": ("at", "quantity", "statement"),
+    "ratio": ("at", "statement"),
+    "gain": ("at", "changed", "reading", "statement"),
+    "scaling_ends": ("reading", "statement", "threshold"),
+}
+
 
 class Sourced(Frozen):
     """What an input is from; `published` are the values and statements that it follows from."""
@@ -34,7 +43,7 @@ class Range(Sourced):
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        if not self.low <= self.high < float("inf"):
+        if self.low > self.high:
             raise ValueError(f"low {self.low:g} is above high {self.high:g}")
         return self
 
@@ -81,7 +90,7 @@ class DeviceCurve(_Curve):
 
     INPUTS: ClassVar = ("step", "backward", "rate", "latency", "variation", "cycle", "servers", "threads")
 
-    network: Text  # one of `predictions.NETWORKS`
+    network: Text  # of results/published/networks.toml
     transport: Transport
     strong: bool = False  # the batch is that of all devices
     base: PositiveInt  # devices with an efficiency of 1
@@ -96,9 +105,9 @@ class DeviceCurve(_Curve):
     threads: Text | None = None
 
     @property
-    def inputs(self) -> tuple[str, ...]:
-        """The names of its ranges."""
-        return tuple(filter(None, (getattr(self, field) for field in self.INPUTS)))
+    def inputs(self) -> dict[str, str]:
+        """Field -> the name of its range."""
+        return {field: getattr(self, field) for field in self.INPUTS if getattr(self, field)}
 
     @model_validator(mode="after")
     def _serves(self) -> Self:
@@ -164,26 +173,17 @@ class Claim(Frozen):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        wanted = {
-            "values": (),
-            "quantity": ("at", "quantity", "statement"),
-            "ratio": ("at", "statement"),
-            "gain": ("at", "changed", "reading", "statement"),
-            "scaling_ends": ("reading", "statement", "threshold"),
-        }[self.check]
-        if lacks := [name for name in wanted if not getattr(self, name)]:
+        if lacks := [name for name in NEEDS[self.check] if not getattr(self, name)]:
             raise ValueError(f"check {self.check} needs {', '.join(lacks)}")
-        ranged = self.check in ("ratio", "quantity")
-        if self.or_curves and (not ranged or len(self.or_curves) != len(self.curves)):
+        ratio, ranged = self.check == "ratio", self.check in ("ratio", "quantity")
+        num_curves, elsewhere = 1 + ratio, self.reference if ratio else self.ours
+        if len(self.curves) != num_curves and (self.curves or not elsewhere):
+            raise ValueError(f"check {self.check} is of {num_curves} curve{'s' * ratio}")
+        if self.or_curves and (not ranged or len(self.or_curves) != num_curves):
             raise ValueError("or_curves are of another ratio or quantity, as many as curves")
-        elsewhere = self.ours or (self.reference and self.check == "ratio")
-        if len(self.curves) != (2 if self.check == "ratio" else 1) and (self.curves or not elsewhere):
-            raise ValueError(f"check {self.check} is of {'2 curves' if self.check == 'ratio' else '1 curve'}")
-        if self.ours and self.check not in ("quantity", "scaling_ends"):
-            raise ValueError(f"ours are backends for checks quantity and scaling_ends, not {self.check}")
         if isinstance(self.at, tuple) and (not ranged or self.at[0] >= self.at[1]):
             raise ValueError("at is one size, or of a quantity or ratio the first and the last of several")
-        if (self.low is not None or self.high is not None) and not self.reading:
+        if (self.low, self.high) != (None, None) and not self.reading:
             raise ValueError("low and high of ours, without a reading that says how the words became numbers")
         return self
 
@@ -226,38 +226,17 @@ class Publication(Frozen):
         """The curve of that name."""
         return next(curve for curve in self.curves if curve.name == name)
 
-    @property
-    def sourced(self) -> Iterator[tuple[str, Sourced]]:
-        """Every input with its place in the file."""
-        return _sourced_in(self, "")
 
-    @model_validator(mode="after")
-    def _names(self) -> Self:
-        for curve in self.device_curves:
-            for name in curve.inputs:
-                if name not in self.inputs:
-                    raise ValueError(f"curve {curve.name}: no input {name!r}")
-        names = [curve.name for curve in self.curves]
-        for claim in self.claims:
-            if absent := [name for name in (*claim.curves, *claim.or_curves) if name not in names]:
-                raise ValueError(f"a claim of {claim.figure}: no curve {absent[0]!r}")
-            if claim.changed and not any(curve.name == claim.curves[0] for curve in self.system_curves):
-                raise ValueError(f"a claim of {claim.figure}: check gain is of a curve on a system")
-        return self
-
-
-def _sourced_in(content: object, place: str) -> Iterator[tuple[str, Sourced]]:
+def sourced(content: object, place: str = "") -> Iterator[tuple[str, Sourced]]:
+    """Every input in a publication with its place in the file."""
     if isinstance(content, Sourced):
         yield place, content
-    elif isinstance(content, Frozen):
-        for name in type(content).model_fields:
-            yield from _sourced_in(getattr(content, name), f"{place}.{name}" if place else name)
-    elif isinstance(content, Mapping):
-        for name, part in content.items():
-            yield from _sourced_in(part, f"{place}.{name}")
+    elif isinstance(content, (Frozen, Mapping)):
+        for name, part in dict(content).items():
+            yield from sourced(part, f"{place}.{name}".removeprefix("."))
     elif isinstance(content, tuple):
         for index, part in enumerate(content):
-            yield from _sourced_in(part, f"{place}.{getattr(part, 'name', index)}")
+            yield from sourced(part, f"{place}.{getattr(part, 'name', index)}")
 
 
 def x_of(figure: Figure, curve: AnyCurve, size: int) -> float:

@@ -42,20 +42,8 @@ Looks = dict[str, tuple[str, str, str]]  # series -> colour, mark and stroke
 Panels = list[tuple[Panel, pd.DataFrame]]
 NUMBERS = ["y", "low", "high"]
 COLUMNS = [
-    *(
-        "figure",
-        "panel",
-        "evidence",
-        "series",
-        "system",
-        "backend",
-        "x",
-        "x_high",
-        "x_unit",
-        "quantity",
-        *NUMBERS,
-    ),
-    *("y_unit", "kind", "source", "note"),
+    *("figure", "panel", "evidence", "series", "system", "backend", "x", "x_high", "x_unit", "quantity"),
+    *("y", "low", "high", "y_unit", "kind", "source", "note"),
 ]
 
 
@@ -175,16 +163,16 @@ def draw(figure: Figure, panels: Panels, *, paper: float | None = None) -> Pictu
 def _handles(panels: Panels, rows: pd.DataFrame, looks: Looks) -> dict[str, Any]:
     """What the legend shows: series of curves, and kinds of evidence, in grey."""
     found: dict[str, Any] = {}
-    for name in dict.fromkeys(name for panel, own in panels if not panel.bars for name in own["series"]):
-        own = rows[rows["series"] == name]
-        evidence = next(kind for kind in KINDS if kind in set(own["evidence"]))
-        style = _style(evidence, looks[name]) if name in looks else {"color": "#BBBBBB", "linewidth": 4}
-        line = "--" if "simulated" in set(own["evidence"]) else "-." if own["x"].isna().all() else "none"
-        found[name] = Line2D([], [], **{"linestyle": line if name in looks else "-", **style})
-    for kind in rows["evidence"].unique():
-        label, look = KINDS[kind]
-        found[label] = Line2D([], [], color="#666666", **look)
-    return found
+    shown = {name for panel, own in panels if not panel.bars for name in own["series"]}
+    for name, own in rows[rows["series"].isin(shown)].groupby("series", sort=False):
+        kinds = set(own["evidence"])
+        style: dict[str, Any] = {"color": "#BBBBBB", "linewidth": 4}  # of a range
+        if name in looks:
+            line = "--" if "simulated" in kinds else "-." if own["x"].isna().all() else "none"
+            style = {"linestyle": line, **_style(next(kind for kind in KINDS if kind in kinds), looks[name])}
+        found[name] = Line2D([], [], **style)
+    greys = [KINDS[kind] for kind in rows["evidence"].unique()]
+    return found | {label: Line2D([], [], color="#666666", **look) for label, look in greys}
 
 
 def _looks(rows: pd.DataFrame) -> Looks:
@@ -221,10 +209,10 @@ def _groups(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame, list[p
 
 def _style(evidence: str, look: tuple[str, str, str]) -> dict[str, Any]:
     color, mark, stroke = look
-    marker = stroke if evidence == "published" else "" if evidence == "simulated" else mark
-    face = {"markerfacecolor": "white"} if evidence == "emulated" else {}
-    large = {"markersize": 7, "markeredgewidth": 1.5} if evidence == "published" else {}
-    return {"color": color, "marker": marker, **face, **large}
+    style = {"color": color, "marker": "" if evidence == "simulated" else mark}
+    if evidence == "published":
+        return style | {"marker": stroke, "markersize": 7, "markeredgewidth": 1.5}
+    return style | ({"markerfacecolor": "white"} if evidence == "emulated" else {})
 
 
 def _draw_curves(axes: Axes, figure: Figure, panel: Panel, rows: pd.DataFrame, looks: Looks) -> None:
@@ -245,12 +233,10 @@ def _draw_curves(axes: Axes, figure: Figure, panel: Panel, rows: pd.DataFrame, l
             joined = alike and (evidence == "published" or panel.reference)
             line = "none" if not joined else ":" if evidence == "published" else "-"
             axes.errorbar(own["x"], own["y"], yerr=errors, capsize=2, linestyle=line, **style)
-    for row in rows[_is_range(rows)].drop_duplicates("series").to_dict("records"):
-        area: dict[str, Any] = {"color": "#999999", "alpha": 0.35}
-        if pd.isna(row["low"]):
-            axes.axvspan(row["x"], row["x_high"], linewidth=0, **area)
-        else:
-            axes.fill_between([row["x"], row["x_high"]], row["low"], row["high"], linewidth=3, **area)
+    for _, row in rows[_is_range(rows)].drop_duplicates("series").iterrows():
+        limits = (0, 1) if pd.isna(row["low"]) else (row["low"], row["high"])
+        whole = {"transform": axes.get_xaxis_transform()} if pd.isna(row["low"]) else {"linewidth": 3}
+        axes.fill_between([row["x"], row["x_high"]], *limits, color="#999999", alpha=0.35, **whole)
     _guides(axes, figure, panel, points)
     axes.set_xlabel(panel.x_label or figure.x_label)
     if (panel.x_scale or figure.x_scale) != "linear":

@@ -9,9 +9,10 @@ once for both, so that their ratio does not depend on it.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,20 +28,16 @@ from dlscale.analysis.predict.profile import ComputedStep, Profile
 from dlscale.analysis.predict.public_profiles import public_profile
 from dlscale.analysis.predict.scenario import Scenario
 from dlscale.analysis.predict.timeline import BucketExchange, pipelined, step_seconds
-from dlscale.analysis.published.catalogue import RATIOS, Figure, Panel, Published
+from dlscale.analysis.published.catalogue import FOLDER, RATIOS, Figure, Panel, Published
 from dlscale.analysis.published.claims import AnyCurve, DeviceCurve, Publication, Range, SystemCurve, x_of
+from dlscale.base.parsing import parse_toml
 from dlscale.benchmarks.systems.system import load_system
-from dlscale.models import load_workload
-from dlscale.models.layers import Layer, backward_shares, dense
-from dlscale.models.resnet50 import Network as ResNet
-from dlscale.models.resnet50 import step_layers
 
 REPLICATES, STEPS = 2000, 10
 FRAMEWORK = "tensorflow"  # of the published servers
 BAND = (0.05, 0.5, 0.95)
 WIDE = 20  # high over low, beyond which orders of magnitude are equally probable, not values
-LARGEST = 0.25  # of gradients that travel together: their share of the bytes, or of backpropagation
-COLUMNS = ("figure", "panel", "series", "backend", "publication", "x", "low", "y", "high", "assumed")
+COLUMNS = ["figure", "panel", "series", "backend", "publication", "x", "low", "y", "high", "assumed"]
 Floats = NDArray[np.float64]
 Draws = Mapping[str, Floats]  # field of a curve -> (REPLICATES, 1) values of its input
 Parts = Sequence[tuple[float, float, int]]
@@ -52,64 +49,13 @@ def band_of(values: Floats) -> Floats:
 
 
 @cache
-def parts_of(network: str) -> Parts:
-    """Gradients in the order of backpropagation: (bytes, ready after that share of it, number of variables).
-
-    Neighbours are put together up to a quarter of the bytes and a quarter of backpropagation, as exchanges fuse them.
-    """
-    layers = [
-        (4 * (layer.kernel + layer.bias), share, 1 + bool(layer.bias))
-        for layer, share in backward_shares(NETWORKS[network]())
-        if layer.kernel
-    ]
-    total, parts, begin, before = sum(layer[0] for layer in layers), [layers[0]], 0.0, layers[0][1]
-    for size, ready, count in layers[1:]:
-        if parts[-1][0] + size > LARGEST * total or ready - begin > LARGEST:
-            parts.append((size, ready, count))
-            begin = before
-        else:
-            parts[-1] = (parts[-1][0] + size, ready, parts[-1][2] + count)
-        before = ready
-    return tuple(parts)
+def networks() -> Mapping[str, Parts]:
+    """Network -> gradients in the order of backpropagation: (bytes, ready after that share of it, variables)."""
+    tables: Mapping[str, Parts] = parse_toml((FOLDER / "networks.toml").read_text(encoding="utf-8"))
+    return tables
 
 
-def _ours(name: str) -> Sequence[Layer]:
-    workload = load_workload(name)
-    if workload.layers is None:
-        raise ValueError(f"{name} does not state its layers")
-    return workload.layers(workload.preset("paper"))
-
-
-def _resnet(*num_blocks: int) -> Sequence[Layer]:
-    """ResNet-50 with other numbers of blocks (arXiv:1512.03385, table 1)."""
-    return step_layers(load_workload("resnet50").preset("paper"), ResNet(num_blocks=num_blocks))
-
-
-def _vgg16() -> Sequence[Layer]:
-    """Configuration D of arXiv:1409.1556: stages of 3x3 convolutions, each halved by a pool; three dense layers."""
-    found: list[Layer] = []
-    inputs, size = 3, 224
-    for outputs, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
-        for _ in range(count):
-            kernel = 9 * inputs * outputs
-            name, flops = f"convolutions.{len(found)}", 2 * kernel * size**2
-            found.append(Layer(name, kernel, outputs, flops, backward=2 if found else 1))
-            inputs = outputs
-        size //= 2
-    widths = (inputs * size**2, 4096, 4096, 1000)
-    return [*found, *(dense(f"dense.{place}", *widths[place : place + 2]) for place in range(3))]
-
-
-NETWORKS: Mapping[str, Callable[[], Sequence[Layer]]] = {
-    **{name: partial(_ours, name) for name in ("resnet50", "inception_v3", "cosmogan")},
-    "resnet101": partial(_resnet, 3, 4, 23, 3),
-    "resnet152": partial(_resnet, 3, 8, 36, 3),
-    "vgg16": _vgg16,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Replicates:
+class Replicates(NamedTuple):
     """(REPLICATES,) of a curve on so many devices."""
 
     size: int
@@ -120,32 +66,29 @@ class Replicates:
         """(R,) a published quantity in its base unit; None if the curve has none."""
         batch = (1 if curve.strong else self.size) * curve.batch.value
         of_rate = {"seconds_per_step": batch, "seconds_per_epoch": figure.images_per_epoch}
-        if name == "relative_time":
-            return None if curve.strong else 1 / self.efficiency
         if amount := of_rate.get(name):
             return amount / self.samples_per_second
-        speed_up = self.efficiency * self.size / curve.base
-        rates = {"efficiency": self.efficiency, "speed_up": speed_up, "throughput": self.samples_per_second}
-        return rates.get(name)
+        known = {"throughput": self.samples_per_second, "efficiency": self.efficiency}
+        known["speed_up"] = self.efficiency * self.size / curve.base
+        return (known if curve.strong else known | {"relative_time": 1 / self.efficiency}).get(name)
 
 
-@dataclass(frozen=True, slots=True)
 class Predictions:
     """What is predicted of a publication; each curve and size is computed once."""
 
-    publication: Publication
-    gradients: Callable[[str], Parts] = parts_of
-    _known: dict[tuple[str, int, str], Replicates] = field(default_factory=dict)
+    def __init__(self, publication: Publication, gradients: Mapping[str, Parts] | None = None) -> None:
+        self.publication = publication
+        self._gradients = networks() if gradients is None else gradients
+        self._known: dict[tuple[str, int, str], Replicates] = {}
 
     def replicates(self, name: str, size: int, changed: str = "") -> Replicates:
         """The curve of that name on so many devices, with what is `changed` of its network or noise."""
         key, curve = (name, size, changed), self.publication.curve(name)
-        if key not in self._known:
-            self._known[key] = (
-                _on_devices(self.publication, curve, self.gradients(curve.network), size)
-                if isinstance(curve, DeviceCurve)
-                else _on_system(curve, size, changed)
-            )
+        if key not in self._known and isinstance(curve, DeviceCurve):
+            parts = self._gradients[curve.network]
+            self._known[key] = _on_devices(self.publication, curve, parts, size)
+        elif key not in self._known and isinstance(curve, SystemCurve):
+            self._known[key] = _on_system(curve, size, changed)
         return self._known[key]
 
     def ratio(self, names: Sequence[str], size: int) -> Floats:
@@ -169,7 +112,7 @@ def assumed(publication: Publication, name: str) -> Iterator[str]:
         for origin in known[profile.evidence != "derived" :]:
             yield f"{origin.input} {origin.value} ({origin.source})"
         return
-    for entry in curve.inputs:
+    for entry in curve.inputs.values():
         limits = publication.inputs[entry]
         if limits.kind == "assumed":
             yield f"{entry.replace('_', ' ')}: {limits.low:g} to {limits.high:g} {limits.unit}"
@@ -184,48 +127,44 @@ def predicted_curves(
 
     In panels of relative throughput these are the ratios that a publication claims. `panel` is its place in the figure.
     """
-    rows = [
-        (name, index, label, curves[0].backend, publication.name, x_of(figure, curves[0], size), *band, texts)
-        for publication in publications
-        for predictions in (Predictions(publication),)
-        for name in publication.figures
-        if not names or name in names
-        for figure in (published.figure(name),)
-        for index, panel in enumerate(figure.panels)
-        if not panel.reference
-        for label, curves in _drawn_in(publication, figure, panel)
-        for texts in ("; ".join(text for it in curves for text in assumed(publication, it.name)),)
-        for size, band in _sizes(predictions, figure, panel, curves)
-    ]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    rows: list[tuple[Any, ...]] = []
+    for publication in publications:
+        predictions = Predictions(publication)
+        for figure in map(published.figure, publication.figures):
+            shown = enumerate(figure.panels if not names or figure.id in names else ())
+            drawn = [(at, it) for at, panel in shown for it in _drawn_in(publication, figure, panel)]
+            for at, (label, curves) in drawn:
+                texts = "; ".join(text for it in curves for text in assumed(publication, it.name))
+                for size in sorted(set.intersection(*(set(curve.sizes) for curve in curves))):
+                    values = _values(predictions, figure, figure.panels[at], curves, size)
+                    if values is not None:
+                        who = (figure.id, at, label, curves[0].backend, publication.name)
+                        rows.append((*who, x_of(figure, curves[0], size), *band_of(values), texts))
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def _drawn_in(
     publication: Publication, figure: Figure, panel: Panel
 ) -> Iterator[tuple[str, tuple[AnyCurve, ...]]]:
     """Label and curve of each that belongs in a panel, and label and both curves of a ratio."""
-    for curve in publication.curves:
+    for curve in () if panel.reference else publication.curves:
         series = curve.figures.get(figure.id)
         other_base = panel.layout in RATIOS and x_of(figure, curve, curve.base) != figure.base_x
         if series is not None and (not series or series in (panel.series or (series,))) and not other_base:
             yield figure.label(series) if series else curve.name, (curve,)
-    for claim in publication.claims:
+    for claim in () if panel.reference else publication.claims:
         wanted = (figure.id, "ratio", "relative_throughput")
         if (claim.figure, claim.check, panel.layout) == wanted and claim.curves:
-            curves = tuple(map(publication.curve, claim.curves))
-            yield claim.label or " over ".join(claim.curves), curves
+            yield claim.label or " over ".join(claim.curves), tuple(map(publication.curve, claim.curves))
 
 
-def _sizes(
-    predictions: Predictions, figure: Figure, panel: Panel, curves: tuple[AnyCurve, ...]
-) -> Iterator[tuple[int, Floats]]:
-    """Size and band of a curve in the panel's quantity, or of a ratio; none if the curve has it not."""
-    for size in sorted(set.intersection(*(set(curve.sizes) for curve in curves))):
-        here = predictions.replicates(curves[0].name, size)
-        if len(curves) == 2:
-            yield size, band_of(predictions.ratio([curve.name for curve in curves], size))
-        elif (values := here.quantity(panel.layout, curves[0], figure)) is not None:
-            yield size, band_of(values)
+def _values(
+    predictions: Predictions, figure: Figure, panel: Panel, curves: Sequence[AnyCurve], size: int
+) -> Floats | None:
+    """(R,) a curve in the panel's quantity, or a ratio; None if the curve has it not."""
+    if len(curves) == 2:
+        return predictions.ratio([curve.name for curve in curves], size)
+    return predictions.replicates(curves[0].name, size).quantity(panel.layout, curves[0], figure)
 
 
 def scenario_of_curve(curve: SystemCurve) -> Scenario:
@@ -233,19 +172,14 @@ def scenario_of_curve(curve: SystemCurve) -> Scenario:
     network, profile = node_of(curve)
     machine = load_system(curve.system)
     servers = curve.servers.value if curve.servers else 1
-    rule = rule_of(
-        curve.backend,
-        {name: setting.value for name, setting in curve.options.items()},
-        framework=profile.framework,
-        num_servers=servers,
-        spare_core=machine.has_spare_core(1),
-    )
+    options, spare = {name: it.value for name, it in curve.options.items()}, machine.has_spare_core(1)
+    known: dict[str, Any] = {"framework": profile.framework, "num_servers": servers, "spare_core": spare}
     tensors = len(profile.gradients)
     return Scenario(
         network=network,
         profile=profile,
         noise=noise_of_steps(profile.step_seconds, profile.variation),
-        rule=rule,
+        rule=rule_of(curve.backend, options, **known),
         scaling_mode=curve.scaling_mode,
         batch=curve.batch.value,
         num_servers=lambda _: servers,
@@ -268,9 +202,8 @@ def _on_system(curve: SystemCurve, size: int, changed: str) -> Replicates:
 
 
 def _on_devices(publication: Publication, curve: DeviceCurve, parts: Parts, size: int) -> Replicates:
-    names = {field: getattr(curve, field) for field in DeviceCurve.INPUTS if getattr(curve, field)}
-    ranges = {field: publication.inputs[name] for field, name in names.items()}
-    draws = {field: drawn(name, ranges[field]) for field, name in names.items()}
+    ranges = {field: publication.inputs[name] for field, name in curve.inputs.items()}
+    draws = {field: drawn(name, ranges[field]) for field, name in curve.inputs.items()}
     share = size / curve.base if curve.strong else 1.0
     exchanges = _exchanges(curve, draws, ranges.get("threads"), parts, size)
     base = _steps(curve, draws, draws["step"], [], curve.base).mean(axis=1)
@@ -324,16 +257,11 @@ def _exchanges(
 
 def _unit_cost(curve: DeviceCurve, members: int, num_servers: int) -> tuple[float, float]:
     """(messages in a row, bytes through the fullest link per byte of gradients) of an exchange."""
-    unit = Network(
-        name="units",
-        num_nodes=members + num_servers,
-        node_bytes_per_second=1.0,
-        latency_seconds=1.0,
-        node_memory_bytes_per_second=None,
-        reduce_seconds_per_byte=0.0,
-    )
-    algorithm = curve.transport.algorithm
-    once = cost(unit, NetworkExchange(algorithm=algorithm, num_nodes=members, num_servers=num_servers))
+    nodes = members + num_servers
+    none: dict[str, Any] = {"node_memory_bytes_per_second": None, "reduce_seconds_per_byte": 0.0}
+    unit = Network(name="units", num_nodes=nodes, node_bytes_per_second=1.0, latency_seconds=1.0, **none)
+    ways = NetworkExchange(algorithm=curve.transport.algorithm, num_nodes=members, num_servers=num_servers)
+    once = cost(unit, ways)
     return once.seconds, once.seconds_per_byte
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -67,6 +67,12 @@ def check_x_unit(unit: str) -> None:
         raise ValueError(f"x in {unit or 'no unit'!r}; choose one of: {', '.join(X_UNITS)}")
 
 
+def _check_ordered(*numbers: float | None) -> None:
+    known = [number for number in numbers if number is not None]
+    if known != sorted(known):
+        raise ValueError(f"low {known[0]:g} above high {known[-1]:g}, or a value that is not between them")
+
+
 class _Public(Frozen, populate_by_name=True):
     """What values and statements have in common."""
 
@@ -76,6 +82,7 @@ class _Public(Frozen, populate_by_name=True):
     kind: Kind
     source: Filled
     note: Text
+    x_unit: Text
 
     @model_validator(mode="after")
     def _check_derived(self) -> Self:
@@ -87,9 +94,9 @@ class _Public(Frozen, populate_by_name=True):
 class Value(_Public):
     """One published number. `printed` is the number as published, which determines its rounding."""
 
+    series: Filled
     x: float | None  # None: not given in the publication
-    x_unit: Text
-    printed: Text = Field(alias="y")
+    printed: Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)?$")] = Field(alias="y")
     y_unit: Text
     workload: Text
     framework: Text
@@ -99,13 +106,7 @@ class Value(_Public):
 
     @model_validator(mode="after")
     def _check_units(self) -> Self:
-        if not self.series:
-            raise ValueError("series: missing; a value belongs to a series")
         factor(self.quantity, self.y_unit)
-        if not re.fullmatch(r"\d+(\.\d+)?", self.printed):
-            raise ValueError(
-                f"y is {self.printed or 'empty'!r}; give the number with the digits that are printed"
-            )
         if self.x is not None:
             check_x_unit(self.x_unit)
         return self
@@ -121,21 +122,17 @@ class Value(_Public):
 class Statement(_Public):
     """A statement of a publication in words. `low` and `high` are None without such a bound or number."""
 
-    statement: Text
+    statement: Filled
     label: Text  # a short form for figures
     low: float | None
     high: float | None
     unit: Text
     x_low: float | None
     x_high: float | None
-    x_unit: Text
 
     @model_validator(mode="after")
     def _check_units(self) -> Self:
-        if not self.statement:
-            raise ValueError("missing; say in words what is public")
-        numbers = (self.low, self.high)
-        if any(number is not None for number in numbers):
+        if (self.low, self.high) != (None, None):
             factor(self.quantity, self.unit)
         elif self.quantity and self.quantity not in PLACES:
             raise ValueError(f"{self.quantity} without a number; give low or high")
@@ -143,9 +140,8 @@ class Statement(_Public):
             raise ValueError("x_low without x_high; give both, equal for one place")
         if self.x_low is not None:
             check_x_unit(self.x_unit)
-        for low, high in (numbers, (self.x_low, self.x_high)):
-            if low is not None and high is not None and low > high:
-                raise ValueError(f"low {low} above high {high}")
+        _check_ordered(self.low, self.high)
+        _check_ordered(self.x_low, self.x_high)
         return self
 
     @property
@@ -179,8 +175,7 @@ class ReferenceRow(Frozen, extra="ignore"):
     def _check_units(self) -> Self:
         factor(self.quantity, self.y_unit)
         check_x_unit(self.x_unit)
-        if self.low is not None and self.high is not None and not self.low <= self.y <= self.high:
-            raise ValueError(f"{self.y:g} is not between {self.low:g} and {self.high:g}")
+        _check_ordered(self.low, self.y, self.high)
         return self
 
 
@@ -210,9 +205,9 @@ def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
 def read_public(folder: Path) -> pd.DataFrame:
     """All values, then all statements of a folder, `series` being a publication's. Raises UsageError with the line."""
     paths = sorted(path for path in folder.glob("*.csv") if path.name != STATEMENTS)
-    values = [row.cells for path in paths for row in _values(path)]
-    said = _rows(folder / STATEMENTS, Statement) if (folder / STATEMENTS).exists() else []
-    return frame_of(values + [row.cells for row in said])
+    parts: list[Sequence[Value | Statement]] = [_rows(path, Value) for path in paths]
+    parts += [_rows(folder / STATEMENTS, Statement)] if (folder / STATEMENTS).exists() else []
+    return frame_of([row.cells for part in parts for row in part])
 
 
 def read_measured(folder: Path, names: set[str]) -> pd.DataFrame:
@@ -221,52 +216,42 @@ def read_measured(folder: Path, names: set[str]) -> pd.DataFrame:
     for name in sorted(names):
         path, remedy = folder.parent / SERIES / f"{name}.json", "correct it, or the panel's `reference`"
         series = read_json(Reference, path, remedy=remedy, links=True)
-        for row in series.rows:
-            cells, scale = row.model_dump(), factor(row.quantity, row.y_unit)
-            ends = {end: None if cells[end] is None else cells[end] * scale for end in ("y", "low", "high")}
-            rows.append(cells | ends | {"x_high": row.x, "source": name, "note": series.title})
-    return frame_of(rows)
+        rows += [row.model_dump() | {"source": name, "note": series.title} for row in series.rows]
+    scales = [factor(row["quantity"], row["y_unit"]) for row in rows]
+    frame = frame_of(rows)
+    ends = {end: frame[end] * scales for end in ("y", "low", "high")}
+    return frame.assign(x_high=frame["x"], **ends)
 
 
 def _rows(path: Path, model: type[Row]) -> list[Row]:
-    """The rows of a file; an empty cell is None unless the field is text."""
+    """The rows of a file; an empty cell is None unless the field is text. Values are of one figure, one at a place."""
     columns = {field.alias or name: field for name, field in model.model_fields.items()}
     rows: list[Row] = []
+    line = 1
     try:
         reader = csv.DictReader(io.StringIO(read_regular(path, links=True).decode(), newline=""))
         if sorted(reader.fieldnames or ()) != sorted(columns):
-            found = str(reader.fieldnames)[:400]
-            raise UsageError(f"{path}, line 1: columns {found}; expected {', '.join(columns)}")
+            raise ValueError(f"columns {str(reader.fieldnames)[:400]}; expected {', '.join(columns)}")
         for row in reader:
+            line = reader.line_num
             if None in row or None in row.values():
-                raise UsageError(f"{path}, line {reader.line_num}: not {len(columns)} cells; correct it")
-            cells: dict[str, Any] = {
-                name: None if text == "" and columns[name].annotation is not str else text
-                for name, text in row.items()
-            }
-            rows.append(model.model_validate(cells))
-    except ValidationError as error:
-        problem = first_problem(error).removeprefix("the file: ")
-        raise UsageError(f"{path}, line {reader.line_num}: {problem}; correct it") from None
-    except (OSError, ValueError, csv.Error) as error:
+                raise ValueError(f"not {len(columns)} cells")
+            numbers = [name for name, field in columns.items() if field.annotation is not str]
+            empty = {name: None for name in numbers if not row[name]}
+            rows.append(model.model_validate(row | empty))
+            if model is Value and row["figure"] != path.stem:
+                raise ValueError(f"figure {row['figure']!r} in the file of {path.stem!r}")
+            if model is Value and _place(rows[-1]) in map(_place, rows[:-1]):
+                raise ValueError(f"{_place(rows[-1])} stands in a line before")
+    except OSError as error:
         raise UsageError(f"{path} cannot be read ({error}); correct it") from None
+    except (ValueError, csv.Error) as error:
+        problem = first_problem(error) if isinstance(error, ValidationError) else error
+        raise UsageError(
+            f"{path}, line {line}: {str(problem).removeprefix('the file: ')}; correct it"
+        ) from None
     return rows
 
 
-def _values(path: Path) -> list[Value]:
-    """A figure's values: none of another figure, one at a place, and no half width without its value."""
-    rows = _rows(path, Value)
-    seen: dict[tuple[str, str, float | None], int] = {}
-    for line, row in enumerate(rows, start=2):
-        key = (row.series, row.quantity, row.x)
-        if row.figure != path.stem:
-            raise UsageError(
-                f"{path}, line {line}: figure {row.figure!r} in the file of {path.stem!r}; correct it"
-            )
-        if key in seen:
-            raise UsageError(f"{path}, line {line}: {key} stands in line {seen[key]} already; correct it")
-        seen[key] = line
-    for (series, quantity, x), line in seen.items():
-        if quantity.endswith(HALF_WIDTH) and (series, quantity.removesuffix(HALF_WIDTH), x) not in seen:
-            raise UsageError(f"{path}, line {line}: {quantity} of {series} at {x} has no value to belong to")
-    return rows
+def _place(row: Any) -> tuple[Any, ...]:
+    return row.series, row.quantity, row.x

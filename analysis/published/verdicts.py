@@ -1,12 +1,9 @@
 """Claims of publications, read with checks of their sources, and the verdict on each as a frame.
 
-    disagrees     the prediction's band and what is published have no value in common
-    agrees        they have, and the band lies within 5 % of what is published; of a ratio, of its excess over 1
-    cannot tell   they have, but the band reaches farther; or an input of a prediction is not public
-
-A published number is a range by its rounding and by how repeated runs differ: by what is stated, else by 2 points of
-an efficiency and 2 % of other numbers. Words become a range by the claim's reading. Nothing is fitted to a curve that
-is shown: an input from a figure that the file predicts is refused, but for what that figure states of the curve's base.
+Verdicts are in docs/published-figures.md. A published number is a range by its rounding and by how repeated runs
+differ: by what is stated, else by 2 points of an efficiency and 2 % of other numbers. Words become a range by the
+claim's reading. Nothing is fitted to a curve that is shown: an input from a figure that the file predicts is refused,
+but for what that figure states of the curve's base.
 """
 
 from __future__ import annotations
@@ -20,9 +17,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlscale.analysis.published.catalogue import FOLDER, Figure, Place, Published, select
-from dlscale.analysis.published.claims import AnyCurve, Claim, Publication, x_of
-from dlscale.analysis.published.predictions import NETWORKS, Floats, Predictions, band_of, node_of
+from dlscale.analysis.published.catalogue import FOLDER, Figure, Published, select
+from dlscale.analysis.published.claims import AnyCurve, Claim, Publication, SystemCurve, sourced, x_of
+from dlscale.analysis.published.predictions import Floats, Predictions, band_of, networks, node_of
 from dlscale.analysis.published.values import HALF_WIDTH
 from dlscale.base.definitions import load_file
 from dlscale.base.errors import UsageError
@@ -35,11 +32,11 @@ _ABOUT = 0.005  # efficiencies in words are rounded to a percent
 _WIDE = "what is public leaves the prediction wider than the tolerance"
 Ends = tuple[float | None, float | None]
 # `text` says what is compared; `counted` once, where several figures have a claim.
-COLUMNS = (
+COLUMNS = [
     *("figure", "publication", "claim", "check", "curves", "quantity", "x", "x_unit", "published_low"),
     *("published_high", "predicted", "predicted_low", "predicted_high", "evidence", "tolerance", "verdict"),
     *("counted", "reading", "reason", "text"),
-)
+]
 
 
 def load_publications(published: Published, folder: Path = FOLDER) -> list[Publication]:
@@ -53,54 +50,54 @@ def load_publication(path: Path, published: Published) -> Publication:
     Raises UsageError.
     """
     publication = load_file(Publication, path)
-    for name in (*publication.figures, *(claim.figure for claim in publication.claims)):
-        published.figure(name)
+    published.named([*publication.figures, *(claim.figure for claim in publication.claims)])
     for place, problem in _problems(publication, published):
         raise UsageError(f"{path}, {place}: {problem}; correct it")
     return publication
 
 
 def _problems(publication: Publication, published: Published) -> Iterator[tuple[str, str]]:
+    curves, predicted = {curve.name: curve for curve in publication.curves}, publication.figures
     for device_curve in publication.device_curves:
-        if device_curve.network not in NETWORKS:
-            known = ", ".join(NETWORKS)
-            yield f"curve {device_curve.name}", f"no network {device_curve.network!r}; choose one of: {known}"
-    sources = [(place, entry.source) for place, entry in publication.sourced]
-    sources += [(curve.name, node_of(curve)[1].source) for curve in publication.system_curves]
-    for place, source in sources:
-        for name in publication.figures:
-            if name in source or published.figure(name).title in source:
-                yield place, f"its source is {name}, the figure that it predicts"
-    for place, entry in publication.sourced:
-        for origin in entry.published:
-            yield from ((place, problem) for problem in _origin_problems(publication, origin, published))
-    for claim in publication.claims:
-        place = f"a claim of {claim.figure}"
-        if (pair := claim.reference) and len(reference_pair(claim, published)) < 2:
-            series = " and ".join(map(repr, pair.series))
-            yield place, f"no {series}, {pair.quantity} at {claim.at} in the panel's {pair.file}.json"
-        if claim.statement and statement_of(claim, published) is None:
-            yield place, f"no statement {claim.statement!r} is public"
-        if claim.check == "values" and not publication.curve(claim.curves[0]).figures.get(claim.figure):
-            yield place, f"curve {claim.curves[0]} is of no series there"
+        place, known = f"curve {device_curve.name}", ", ".join(networks())
+        if device_curve.network not in networks():
+            yield place, f"no network {device_curve.network!r}; choose one of: {known}"
+        for name in device_curve.inputs.values():
+            if name not in publication.inputs:
+                yield place, f"no input {name!r}"
     for curve in publication.curves:
         for name, series in curve.figures.items():
             if series and select(published.values, figure=name, series=series).empty:
                 yield f"curve {curve.name}", f"no series {series!r} is public in {name}"
-
-
-def _origin_problems(publication: Publication, origin: Place, published: Published) -> Iterator[str]:
-    if published.at(origin).empty:
-        what = f"{origin.series or 'no series'}, {origin.quantity} at {origin.x} in {origin.figure}"
-        yield f"no such row in results/published: {what}"
-    if origin.figure in publication.figures and origin.x is not None:
+    for claim in publication.claims:
+        place = f"a claim of {claim.figure}"
+        for name in (*claim.curves, *claim.or_curves):
+            if name not in curves:
+                yield place, f"no curve {name!r}"
+        if claim.changed and not isinstance(curves[claim.curves[0]], SystemCurve):
+            yield place, "check gain is of a curve on a system"
+        if claim.check == "values" and not curves[claim.curves[0]].figures.get(claim.figure):
+            yield place, f"curve {claim.curves[0]} is of no series there"
+        if claim.statement and statement_of(claim, published) is None:
+            yield place, f"no statement {claim.statement!r} is public"
+        if (pair := claim.reference) and len(reference_pair(claim, published)) < 2:
+            series = " and ".join(map(repr, pair.series))
+            yield place, f"no {series}, {pair.quantity} at {claim.at} in the panel's {pair.file}.json"
+    sources = [(place, entry.source) for place, entry in sourced(publication)]
+    sources += [(curve.name, node_of(curve)[1].source) for curve in publication.system_curves]
+    for place, source in sources:
+        for name in predicted:
+            if name in source or published.figure(name).title in source:
+                yield place, f"its source is {name}, the figure that it predicts"
+    for place, origin in ((place, it) for place, entry in sourced(publication) for it in entry.published):
+        if published.at(origin).empty:
+            what = f"{origin.series or 'no series'}, {origin.quantity} at {origin.x} in {origin.figure}"
+            yield place, f"no such row in results/published: {what}"
         figure = published.figure(origin.figure)
         base = min(x_of(figure, curve, curve.base) for curve in publication.curves)
-        if origin.x > base:
-            yield (
-                f"it is from {origin.figure}, the figure that it predicts, at {origin.x:g} {figure.x_unit}; "
-                f"only what that states up to {base:g} is an input"
-            )
+        if figure.id in predicted and (origin.x or 0) > base:
+            text = f"it is from {figure.id}, the figure that it predicts, at {origin.x:g} {figure.x_unit}"
+            yield place, f"{text}; only what that states up to {base:g} is an input"
 
 
 def statement_of(claim: Claim, published: Published) -> Any:
@@ -109,13 +106,14 @@ def statement_of(claim: Claim, published: Published) -> Any:
     return rows.iloc[0] if claim.statement and len(rows) else None
 
 
-def reference_pair(claim: Claim, published: Published) -> list[dict[str, Any]]:
+def reference_pair(claim: Claim, published: Published) -> pd.DataFrame:
     """The rows of both series that were measured here, at the claim's x; fewer where one is missing."""
     if not (pair := claim.reference):
-        return []
-    x = claim.sizes[1]
-    rows = select(published.measured, source=pair.file, panel=pair.panel, quantity=pair.quantity, x=x)
-    return [row for name in pair.series for row in select(rows, series=name).tail(1).to_dict("records")]
+        return published.measured[:0]
+    place = {"panel": pair.panel, "quantity": pair.quantity, "x": claim.sizes[1]}
+    rows = select(published.measured, source=pair.file, **place)
+    rows = pd.concat([select(rows, series=name).tail(1) for name in pair.series])
+    return rows.assign(**{end: rows[end].fillna(rows["y"]) for end in ("low", "high")})
 
 
 def verdicts(
@@ -137,7 +135,7 @@ def verdicts(
                 rows[name] += [row | {"figure": name, "counted": not place} for row in judged]
     for figure in figures:
         rows[figure.id] = rows[figure.id] or list(_in_words(published, figure))
-    return pd.DataFrame([row for of_figure in rows.values() for row in of_figure], columns=list(COLUMNS))
+    return pd.DataFrame([row for of_figure in rows.values() for row in of_figure], columns=COLUMNS)
 
 
 def _in_words(published: Published, figure: Figure) -> Iterator[dict[str, Any]]:
@@ -150,45 +148,37 @@ def _in_words(published: Published, figure: Figure) -> Iterator[dict[str, Any]]:
 def claim_verdicts(predictions: Predictions, claim: Claim, published: Published) -> Iterator[dict[str, Any]]:
     """The verdict on a claim; on check `values` one per published value. Raises UsageError."""
     figure, publication = published.figure(claim.figure), predictions.publication
-    curve, common = publication.curve(claim.curves[0]), {"publication": publication.name}
+    curve = publication.curve(claim.curves[0])
+    row: dict[str, Any] = {"publication": publication.name, "check": claim.check, "curves": [*claim.curves]}
+    row |= {"x_unit": figure.x_unit, "evidence": "simulated", "tolerance": TOLERANCE}
+    row |= {"claim": claim.statement, "quantity": claim.compared, "reading": claim.reading or None}
     if claim.check == "values":
         base, series = x_of(figure, curve, curve.base), curve.figures[figure.id]
+        row |= {"claim": series, "quantity": "efficiency"}
         for x, efficiency, half in points(published, figure.id, series, base).itertuples(index=False):
             band = band_of(predictions.replicates(curve.name, round(x / base * curve.base)).efficiency)
-            row = common | {"claim": series, "quantity": "efficiency", "x": x}
-            yield _judged(figure, claim, band, (efficiency - half, efficiency + half), row)
+            yield _judged(claim, row | {"x": x}, band, (efficiency - half, efficiency + half))
         return
-    ends, ratios = published_ends(claim, published), ("relative_throughput", "relative_time")
-    exact = claim.check in ("gain", "scaling_ends")
-    bounds: dict[str, Any] = {"tolerance": 0.0 if exact else TOLERANCE, "ratio": claim.compared in ratios}
+    ends, exact = published_ends(claim, published), claim.check in ("gain", "scaling_ends")
+    bounds: dict[str, Any] = {"tolerance": 0.0 if exact else TOLERANCE}
+    bounds["ratio"] = claim.compared in ("relative_throughput", "relative_time")
     band = worst_of(_predicted(predictions, claim, figure, curve), ends, **bounds)
     x = x_of(figure, curve, claim.sizes[1]) if claim.at else None
-    row = common | {"claim": claim.statement, "quantity": claim.compared, "x": x}
-    yield _judged(figure, claim, band, ends, row, **bounds)
+    yield _judged(claim, row | {"x": x}, band, ends, **bounds)
 
 
-def _judged(
-    figure: Figure, claim: Claim, band: Floats, ends: Ends, row: dict[str, Any], **bounds: Any
-) -> dict[str, Any]:
-    """The row with what is published and predicted, the verdict and why it is that."""
+def _judged(claim: Claim, row: dict[str, Any], band: Floats, ends: Ends, **bounds: Any) -> dict[str, Any]:
+    """The row with what is published and predicted, the verdict and why it is that, and what is compared, in words."""
     verdict = verdict_of(band, ends, **bounds)
     reasons = {DISAGREES: claim.reason or "no reason is written", CANNOT_TELL: _WIDE}
-    numbers = dict(zip(("predicted_low", "predicted", "predicted_high"), band.tolist(), strict=True))
-    numbers |= {"published_low": ends[0], "published_high": ends[1], "tolerance": TOLERANCE}
-    words = {"evidence": "simulated", "verdict": verdict, "reason": reasons.get(verdict)}
-    words |= {"reading": claim.reading or None, "x_unit": figure.x_unit, "check": claim.check}
-    return (
-        row | numbers | words | {"curves": [*claim.curves], "text": _compared_text(claim, row, figure.x_unit)}
-    )
-
-
-def _compared_text(claim: Claim, row: dict[str, Any], x_unit: str) -> str:
-    """`Cray plugin / Horovod over MPI: relative throughput at 1024 nodes`, without a curve that the claim names."""
-    curves = [curve for curve in claim.curves if curve != row["claim"]]
     at = "up to" if len(set(claim.sizes)) > 1 else "at"
-    place = "" if row["x"] is None else f" {at} {row['x']:g} {x_unit}"
-    others = "".join(f" or {name}" for name in claim.or_curves if name not in curves)
-    return ": ".join(filter(None, (" / ".join(curves) + others, row["quantity"].replace("_", " ") + place)))
+    what = row["quantity"].replace("_", " ") + (f" {at} {row['x']:g} {row['x_unit']}" if row["x"] else "")
+    curves = [curve for curve in claim.curves if curve != row["claim"]]
+    whose = " / ".join(curves) + "".join(f" or {it}" for it in claim.or_curves if it not in curves)
+    numbers = dict(zip(("predicted_low", "predicted", "predicted_high"), band.tolist(), strict=True))
+    numbers |= {"published_low": ends[0], "published_high": ends[1]}
+    text = ": ".join(filter(None, (whose, what)))
+    return row | numbers | {"verdict": verdict, "reason": reasons.get(verdict), "text": text}
 
 
 def verdict_of(band: Floats, ends: Ends, *, tolerance: float = TOLERANCE, ratio: bool = False) -> str:
@@ -237,16 +227,16 @@ def points(published: Published, figure: str, series: str, base: float) -> pd.Da
 
 def published_ends(claim: Claim, published: Published) -> Ends:
     """The claim's own numbers where it has some, else the statement's. Raises UsageError if neither has any."""
-    said = statement_of(claim, published)
+    said, ends = statement_of(claim, published), (claim.low, claim.high)
     same = said is not None and said["quantity"] == claim.compared
-    if claim.low is not None or claim.high is not None:
+    if ends != (None, None):
         # The reading of a number that was measured is wider by what repeated runs differ.
         spread = REPEATED_RUNS if same and not math.isnan(said["low"]) else 0.0
-        shares = [1.0 if claim.compared == "efficiency" else end or 0.0 for end in (claim.low, claim.high)]
-        return (
-            None if claim.low is None else claim.low - spread * shares[0],
-            None if claim.high is None else claim.high + spread * shares[1],
+        widths = (spread if claim.compared == "efficiency" else spread * (end or 0.0) for end in ends)
+        low, high = (
+            None if it[0] is None else it[0] + it[1] * it[2] for it in zip(ends, (-1, 1), widths, strict=True)
         )
+        return low, high
     names = ("x", "x_high") if claim.check == "scaling_ends" else ("low", "high")
     if said is not None and (claim.check == "scaling_ends" or same):
         low, high = (None if math.isnan(said[name]) else float(said[name]) for name in names)
@@ -268,19 +258,19 @@ def _predicted(predictions: Predictions, claim: Claim, figure: Figure, curve: An
 
 
 def _replicates(predictions: Predictions, claim: Claim, figure: Figure, curve: AnyCurve, size: int) -> Floats:
-    here = predictions.replicates(curve.name, size)
     if claim.check == "ratio":
         pairs = filter(None, (claim.curves, claim.or_curves))
         return np.concatenate([predictions.ratio(pair, size) for pair in pairs])
     if claim.check == "gain":
-        return predictions.replicates(curve.name, size, claim.changed).efficiency - here.efficiency
-    others = [predictions.replicates(name, size) for name in claim.or_curves]
-    values = [it.quantity(claim.quantity, curve, figure) for it in (here, *others)]
-    if any(it is None for it in values):
-        raise UsageError(
-            f"a claim of {claim.figure}: no {claim.quantity!r} of curve {curve.name}; choose another"
-        )
-    return np.concatenate([it for it in values if it is not None])
+        changed, here = (predictions.replicates(curve.name, size, it) for it in (claim.changed, ""))
+        return changed.efficiency - here.efficiency
+    curves = [predictions.replicates(name, size) for name in (curve.name, *claim.or_curves)]
+    values = [it.quantity(claim.quantity, curve, figure) for it in curves]
+    known = [it for it in values if it is not None]
+    if len(known) < len(values):
+        text = f"no {claim.quantity!r} of curve {curve.name}; choose another"
+        raise UsageError(f"a claim of {claim.figure}: {text}")
+    return np.concatenate(known)
 
 
 def end_of(bands: Sequence[tuple[float, Floats]], threshold: tuple[float, float]) -> Floats:

@@ -59,7 +59,7 @@ def check_published(
         )
         shown = page.checks_screen(rows, reasons, everything=everything)
         said = set(page.verdict_of_figures(rows))
-        rows = rows[list(checks.COLUMNS)]
+        rows = rows[checks.COLUMNS]
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": rows_of(rows)}))
     else:

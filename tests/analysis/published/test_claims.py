@@ -12,7 +12,7 @@ from dlscale.analysis.published.predictions import (
     Predictions,
     assumed,
     drawn,
-    parts_of,
+    networks,
     scenario_of_curve,
 )
 from dlscale.analysis.published.verdicts import (
@@ -147,7 +147,7 @@ def test_a_curve_on_a_system_is_what_predict_says(published):
     ],
 )
 def test_gradients_of_networks_are_ready_as_their_layers_are(name, millions, early):
-    num_bytes, ready, _ = np.array(parts_of(name)).T
+    num_bytes, ready, _ = np.array(networks()[name]).T
     assert num_bytes.sum() / 4e6 == pytest.approx(millions, abs=1e-3)
     assert num_bytes[ready < 0.27].sum() / num_bytes.sum() > early
     assert (np.diff(ready) >= 0).all()
