@@ -154,15 +154,17 @@ def bucket_times(study: Study) -> Iterator[tuple[Cell, int, float]]:
     good = study.good[(study.good["control"] == "exchange") & (study.good["num_ranks"] > 1)]
     for _, launches in good.groupby("cell", sort=False):
         records = [study.records[number] for number in launches["number"]]
-        cuts = Counter(tuple(record.bucket_bytes) for record in records if record.bucket_bytes)
-        if not cuts:
+        timed = [(tuple(it.bucket_bytes), own) for it in records if (own := _bucket_seconds(it)) is not None]
+        if not timed:
             continue
-        buckets = cuts.most_common(1)[0][0]
-        times = [_bucket_seconds(record) for record in records if tuple(record.bucket_bytes) == buckets]
-        sound = [own for own in times if own is not None]
-        for size in sorted(set(buckets)) if sound else ():
+        buckets = Counter(cut for cut, _ in timed).most_common(1)[0][0]
+        for size in sorted(set(buckets)):
             is_so = np.array(buckets) == size
-            each = [float(np.median(own[:, :, is_so].mean(axis=2).max(axis=1))) for own in sound]
+            each = [
+                np.median(times[:, :, is_so].mean(axis=2).max(axis=1))
+                for cut, times in timed
+                if cut == buckets
+            ]
             yield records[0].case.cell, size, float(np.median(each))
 
 
@@ -252,29 +254,23 @@ def step_error(measured: Iterable[MeasuredStep]) -> float:
 
 def measured_steps(scenario: Scenario, study: Study) -> Iterator[MeasuredStep]:
     """The trainings between nodes that a study has of the scenario, at its batch per rank."""
-    per_node = scenario.ranks_per_node
-    for cell, steps in _trainings(scenario, study):
+    per_node, profile, good = scenario.ranks_per_node, scenario.profile, study.good
+    if scenario.scaling_mode != "weak":
+        return
+    wanted = {name: getattr(profile, name) for name in ("workload", "preset", "framework")}
+    wanted |= {"control": "train", "shard": NONE, "split": 1, "local_batch": scenario.batch}
+    for name, value in wanted.items():
+        good = good[good[name] == value]
+    for _, launches in good[good["num_nodes"] > 1].groupby("cell", sort=False):
+        cell = study.records[launches["number"].iloc[0]].case.cell
         servers = cell.num_servers if scenario.rule.serves else scenario.num_servers(cell.num_ranks)
         if (
-            cell.num_nodes > 1
-            and scenario.scaling_mode == "weak"
+            _exchanges_by(scenario.rule, cell)
             and cell.num_ranks % per_node == 0
             and cell.num_nodes == math.ceil(cell.num_processes / per_node)
             and servers == scenario.num_servers(cell.num_ranks)
         ):
-            yield scenario, cell.num_ranks // per_node, float(steps["step_seconds"].median())
-
-
-def _trainings(scenario: Scenario, study: Study) -> Iterator[tuple[Cell, pd.DataFrame]]:
-    """What is predicted as a study trained it, over the scenario's backend: cells and their good launches."""
-    profile, good = scenario.profile, study.good
-    good = good[(good["control"] == "train") & (good["shard"] == NONE) & (good["split"] == 1)]
-    for name in ("workload", "preset", "framework"):
-        good = good[good[name] == getattr(profile, name)]
-    for _, launches in good[good["local_batch"] == scenario.batch].groupby("cell", sort=False):
-        cell = study.records[launches["number"].iloc[0]].case.cell
-        if _exchanges_by(scenario.rule, cell):
-            yield cell, launches
+            yield scenario, cell.num_ranks // per_node, float(launches["step_seconds"].median())
 
 
 def _exchanges_by(rule: ExchangeRule, cell: Cell) -> bool:

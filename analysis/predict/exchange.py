@@ -189,7 +189,7 @@ def phases_of(exchange: NetworkExchange) -> tuple[Phase, ...]:
     if exchange.algorithm == "ring":
         nodes, once = np.arange(count), (count - 1) / count
         return (Phase(nodes, (nodes + 1) % count, 2 * once, once, 2 * (count - 1)),)
-    return tuple(_doubling(count, halves=exchange.algorithm == "halving_doubling"))
+    return _doubling(count, halves=exchange.algorithm == "halving_doubling")
 
 
 def _parameter_servers(exchange: NetworkExchange) -> tuple[Phase, ...]:
@@ -199,7 +199,8 @@ def _parameter_servers(exchange: NetworkExchange) -> tuple[Phase, ...]:
     return push, push.back()
 
 
-def _doubling(num_nodes: int, *, halves: bool) -> list[Phase]:
+@lru_cache(maxsize=64)  # wherever the nodes lie
+def _doubling(num_nodes: int, *, halves: bool) -> tuple[Phase, ...]:
     """Exchanges with partners at distance 1, 2, 4 ...: of everything, or of n/2, n/4 ... there and the same back."""
     surplus = num_nodes - (1 << (num_nodes.bit_length() - 1))
     guests = np.arange(1, 2 * surplus, 2)
@@ -212,6 +213,6 @@ def _doubling(num_nodes: int, *, halves: bool) -> list[Phase]:
     else:
         there = [Phase(nodes, others, 1.0, 1.0) for _, others in partners]
     if not surplus:
-        return there
+        return tuple(there)
     before = Phase(guests, guests - 1, 1.0, 1.0)
-    return [before, *there, before.back()]
+    return before, *there, before.back()

@@ -6,6 +6,7 @@ A study without a record, whose `predictions` these are, goes through the render
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from dlscale.analysis.cells import tokens_per_sample
 from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of, of_trainings
 from dlscale.analysis.load import Study
 from dlscale.analysis.predict.network import ASSUMED
-from dlscale.analysis.render import figures, page, screen
+from dlscale.analysis.render import figures, screen
 from dlscale.analysis.text import (
     EVIDENCE,
     digits,
@@ -137,6 +138,14 @@ def _answer(rows: pd.DataFrame, *, several: bool) -> str:
     return f"{said}." + f" Not to be trusted: {doubts}." * bool(doubts)
 
 
+def draw_with_tips(rows: pd.DataFrame, axes: theme.Axes) -> None:
+    """The bands, with the text of each point that pages show when hovering."""
+    draw_efficiency(rows, axes)
+    for row in rows.to_dict("records"):
+        tip = f"{row['curve']}, {row['num_nodes']} nodes: {percent(row, 'efficiency')}, predicted"
+        axes.scatter(row["num_nodes"], 100 * row["efficiency"], s=150, alpha=0).set_gid(f"tip:{tip}")
+
+
 def draw_efficiency(rows: pd.DataFrame, axes: theme.Axes) -> None:
     """Efficiency over nodes, a band per backend."""
     for curve, own, look in theme.curves(rows):
@@ -144,9 +153,6 @@ def draw_efficiency(rows: pd.DataFrame, axes: theme.Axes) -> None:
         low, center, high = (100 * own[f"efficiency{end}"] for end in ("_low", "", "_high"))
         axes.fill_between(own["num_nodes"], low, high, color=look["color"], alpha=0.12, linewidth=0)
         axes.plot(own["num_nodes"], center, label=curve.removesuffix(", simulated"), **look)
-        for row in own.to_dict("records"):
-            tip = f"{row['curve']}, {row['num_nodes']} nodes: {percent(row, 'efficiency')}, predicted"
-            axes.scatter(row["num_nodes"], 100 * row["efficiency"], s=150, alpha=0).set_gid(f"tip:{tip}")
     theme.rank_axis(axes, rows, x="num_nodes", label="nodes")
     axes.axhline(100, color="grey", linestyle=":", linewidth=0.8)
     axes.set_ylim(0, None)
@@ -217,7 +223,7 @@ ORIGIN_COLUMNS = {
 }
 EFFICIENCY = Drawing(
     name="efficiency",
-    draw=draw_efficiency,
+    draw=draw_with_tips,
     size=(5.2, 3.2),
     about="Predicted efficiency over nodes: medians, and what 90 % of the replicates lie between.",
 )
@@ -279,9 +285,8 @@ def write(study: Study, stem: Path) -> None:
     make_folder(stem.parent)
     write_predictions(study.predictions, Path(f"{stem}{ENDING}"))
     theme.use()
-    figure = figures.figure_of(EFFICIENCY, frame, title=f"predicted: {frame['training'].iloc[0]}")
-    for tip in figure.findobj(lambda it: str(it.get_gid()).startswith("tip:")):
-        tip.remove()  # of pages alone, and slow to draw
+    drawing = replace(EFFICIENCY, draw=draw_efficiency)  # tips are slow to draw
+    figure = figures.figure_of(drawing, frame, title=f"predicted: {frame['training'].iloc[0]}")
     figures.save(figure, stem, origin=f"simulated; commit {first.commit}; {first.command}")
     table = PREDICTION.exported(frame)
     write_atomically(Path(f"{stem}.csv"), table.to_csv(index=False).encode(), mode=0o644)
@@ -291,6 +296,8 @@ def write_page(
     study: Study, path: Path, *, name: str, facts: Mapping[str, str], more: Sequence[Finding] = ()
 ) -> None:
     """Write the page of predictions, with `more` after the answer; every source is in one table."""
+    from dlscale.analysis.render import page  # and templates, which tables need not
+
     frame = PREDICTION.of(study)
     workloads = [workload_title(name) for name in dict.fromkeys(frame["workload"])]
     systems = list(dict.fromkeys(frame["system"]))

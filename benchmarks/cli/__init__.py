@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import re
@@ -127,6 +128,7 @@ def main(arguments: list[str] | None = None) -> None:
     0 all good, 1 a user's mistake, 2 some cases failed, 3 not comparable, 4 insufficient data, 128 and the signal's
     number if one ended it (141: the reader of the output has gone).
     """
+    gc.set_threshold(100_000)  # what libraries make stays; to search it takes a tenth of a short command
     try:
         with clean_streams():
             status = _run(arguments)

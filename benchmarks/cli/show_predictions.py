@@ -14,7 +14,6 @@ from rich.console import Console
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
 from dlscale.base.definitions import Frozen, read_json
 from dlscale.base.strings import Text
-from dlscale.benchmarks.jobs.submission import REHEARSAL_FILE
 from dlscale.benchmarks.records.prediction import ENDING, PredictionRecord, read_predictions
 from dlscale.benchmarks.systems.system import load_system
 
@@ -79,6 +78,8 @@ class RehearsalFacts(Frozen, extra="ignore"):
 
 def rehearsed_folder(results: Path, name: str | None, *, system: str | None = None) -> Path | None:
     """The folder of that path, or of the latest rehearsal whose name begins so, on that system; None without one."""
+    from dlscale.benchmarks.jobs.submission import REHEARSAL_FILE  # with all that jobs need
+
     if name is not None and (Path(name) / REHEARSAL_FILE).is_file():
         return Path(name)
     place = load_system(system).name if system else "*"
@@ -106,6 +107,7 @@ def report_rehearsal(folder: Path, *, as_json: bool, in_browser: bool) -> int:
 def put_rehearsal(folder: Path) -> None:
     """Write the page of the rehearsal in `folder`, and print where it is."""
     from dlscale.analysis.predict import show
+    from dlscale.benchmarks.jobs.submission import REHEARSAL_FILE
 
     facts = read_json(RehearsalFacts, folder / REHEARSAL_FILE, remedy="rehearse again")
     name, system = folder.resolve().name, folder.resolve().parent.name

@@ -16,7 +16,6 @@ from dlscale.analysis.predict.scenario import Scenario
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import choose_study
 from dlscale.benchmarks.records.files import load_records
-from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, latest_run
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.study.servers import check_servers, num_servers
 from dlscale.benchmarks.systems.system import System
@@ -95,6 +94,8 @@ def calibrating_folder(results: Path, name: str) -> Path:
 
     Raises UsageError for what is neither.
     """
+    from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, latest_run  # 0.1 s
+
     if name == LATEST_RUN:
         return latest_run(results)
     for folder in (Path(name), results / LATEST_RUN / name):
