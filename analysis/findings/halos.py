@@ -42,7 +42,7 @@ def halos(study: Study) -> pd.DataFrame:
     launches = launches[launches["cell"].map(split) > 1]
     steps, peaks = (
         study.wide("step_seconds"),
-        study.ranks.groupby("cell")[["peak_rss_bytes", "window_rss_bytes"]].max(),
+        study.ranks.groupby("cell")[["peak_rss_bytes", "window_rss_bytes"]].max().reindex(study.cells.index),
     )
     halos_only = study.cells.loc[study.cells["control"] == "halos", "train"]
     alone, rows = {train: key for key, train in halos_only.items()}, []

@@ -1,5 +1,6 @@
 """What ranks that share samples exchange, and how long it takes."""
 
+import math
 from typing import Any
 
 import pytest
@@ -58,3 +59,9 @@ def test_the_control_says_what_they_take_alone() -> None:
 def test_nothing_is_said_where_a_launch_lacks_a_rank_or_no_sample_is_shared() -> None:
     assert rows(shared(0), shared(1, (0.01,))) == []
     assert rows(make_record(backend="ring", num_ranks=2)) == []
+
+
+def test_a_record_that_does_not_describe_its_ranks_has_halos_without_their_memory() -> None:
+    (row,) = rows(shared(0).model_copy(update={"ranks": []}))
+    assert row["halo_bytes"] == 300
+    assert math.isnan(row["peak_rss_bytes"])
