@@ -281,7 +281,7 @@ def _parts(attempts: pd.DataFrame) -> pd.DataFrame:
     """
     ordered = attempts[~attempts["case"].str.contains("-canary-")].sort_values("started", kind="stable")
     block = [ordered["system"], ordered["study"], ordered["block_number"]]
-    starts = ordered["started"].astype("int64") / _ticks(ordered["started"])
+    starts = ordered["started"].astype("int64") / 1e6
     seconds, pauses, parts = ordered["window_seconds"], dict[Any, float](), dict[Any, int]()
     for _, own in starts.groupby(block):
         end, part, pause = np.inf, 1, np.nan
@@ -302,8 +302,3 @@ def _parts(attempts: pd.DataFrame) -> pd.DataFrame:
             "pause_seconds": pd.Series(pauses, dtype=float).reindex(attempts.index),
         }
     )
-
-
-def _ticks(times: pd.Series) -> float:
-    """The ticks of a second in a column of times."""
-    return {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[times.dt.unit]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -35,6 +36,11 @@ MEMORY = (  # of a rank, the most bytes; a GPU's last: what it has
     *("peak_rss_bytes", "window_rss_bytes", "gpu_allocated_bytes", "gpu_reserved_bytes", "gpu_total_bytes"),
 )
 MAX_COMMANDS, MAX_CHARACTERS = 3, 2000  # of the commands in a line of provenance
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """A moment in UTC, which one without a zone is in; pandas' own reading has no year 9999."""
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 class Study:
@@ -84,7 +90,8 @@ class Study:
             attempt_row(number, record, id_of(record.case.cell)) for number, record in enumerate(self.records)
         ]
         attempts = pd.DataFrame(rows, columns=[*ATTEMPTS, "started"]).astype(ATTEMPTS)
-        attempts["started"] = pd.to_datetime(attempts["started"], utc=True, format="ISO8601")
+        started = [_in_utc(datetime.fromisoformat(moment)) for moment in attempts["started"]]
+        attempts["started"] = pd.Series(started, attempts.index, dtype="datetime64[us, UTC]")  # of any year
         attempts, self.left_out = of_one_fingerprint(attempts)
         planned = pd.Series([id_of(case.cell) for case in planned], dtype=object).value_counts(sort=False)
         attempts["cell"] = cell_keys(attempts)
@@ -212,6 +219,8 @@ class Study:
     def title(self) -> str:
         """`How HEP-CNN and CosmoGAN scale on local`, `Time of HEP-CNN to auc 0.99 on local`."""
         cells = self.trained if len(self.trained) else self.cells
+        if cells.empty:
+            return "Nothing measured yet"
         workloads, systems = (sorted(set(cells[name])) for name in ("workload_title", "system"))
         targets = sorted(set(cells["target"]))
         if targets and all(targets):

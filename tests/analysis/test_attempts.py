@@ -227,3 +227,9 @@ def test_records_from_before_the_list_of_gates_are_told_of(version, is_told):
     gates = [Gate.unchecked(name, "") for name in required_gates(record.case.cell)]
     found = Study([record.model_copy(update={"gates_version": version, "gates": gates})])
     assert any("not listed in 1 older record" in text for text in texts(found)) == is_told
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00.123456789Z", "9999-12-31T23:59:59Z"])
+def test_any_moment_that_a_record_may_have_is_one(moment):
+    records = [make_record(started_at=moment), make_record(block=1)]
+    assert len(Study(records).launches) == 2
