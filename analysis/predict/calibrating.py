@@ -35,7 +35,6 @@ from dlscale.collectives.sharding import NONE
 
 # Servers have no exchange among ranks. What links are, another backend over the same sockets or MPI says.
 LINKS_OF = {"grpc_ps": "ring", "mpi_ps": "mpi"}
-MIN_CALLS = 20  # of a launch, for how they spread
 
 MeasuredStep = tuple[Scenario, int, float]  # on how many nodes, and the seconds of a step
 
@@ -180,8 +179,7 @@ def _bucket_seconds(record: Record) -> Floats | None:
 def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[CalibrationPoint]:
     """A point per size and number of ranks of a backend's allreduce between nodes in `dlscale collectives`.
 
-    The median over launches of each one's median call, and of how its calls spread. Raises UsageError
-    if there is none, or if several libraries did it.
+    The median over launches of each one's median call. Raises UsageError if there is none, or of several libraries.
     """
     measured = [launch for launch in launches if launch.purpose == "measured" and launch.num_nodes > 1]
     rows = []
@@ -191,11 +189,9 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
             if (block.operation, block.collective) == (backend, "allreduce"):
                 calls[block.message_bytes] += (1e-9 * np.max(block.nanoseconds, axis=0)).tolist()
         for num_bytes, seconds in calls.items():
-            low, middle, high = np.quantile(seconds, (0.25, 0.5, 0.75)).tolist()
-            spread = high - low if len(seconds) >= MIN_CALLS else np.nan
             library = f"{launch.backend} ({launch.setting})"
-            rows.append((library, launch.num_nodes, launch.num_ranks, num_bytes, middle, spread))
-    names = ["library", "num_nodes", "num_ranks", "num_bytes", "seconds", "spread"]
+            rows.append((library, launch.num_nodes, launch.num_ranks, num_bytes, np.median(seconds)))
+    names = ["library", "num_nodes", "num_ranks", "num_bytes", "seconds"]
     frame = pd.DataFrame(rows, columns=names)
     if not rows:
         why = next((f" ({launch.failure})" for launch in measured if launch.failure), "")
@@ -209,14 +205,8 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
             "them"
         )
     rule = rule_of(backend, {}, framework="torch", num_servers=0, spare_core=False)
-    medians = frame.groupby(names[1:4])[["seconds", "spread"]].median().reset_index()
-    return [
-        replace(
-            _point(rule, int(row["num_bytes"]), int(row["num_nodes"]), int(row["num_ranks"]), row["seconds"]),
-            spread=None if np.isnan(row["spread"]) else row["spread"],
-        )
-        for row in medians.to_dict("records")
-    ]
+    medians = frame.groupby(names[1:4])["seconds"].median()
+    return [_point(rule, size, nodes, ranks, seconds) for (nodes, ranks, size), seconds in medians.items()]
 
 
 def _point(

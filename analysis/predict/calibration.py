@@ -10,11 +10,6 @@ as one point that is wrong by 5 %. It decides only what the points leave open, a
 First without the points on the most nodes, or the largest messages where all are on as many: how wrong the largest
 point is then is what a prediction beyond the measured sizes can be trusted with. The network that is handed on is
 fitted to all points.
-
-The jitter of messages is in how the single calls of an exchange spread, where latency is the larger part of it: the
-interquartile range of what jitter adds to an exchange is in proportion to the jitter, which therefore is the measured
-range over that with a jitter of 1 s; over points, the median. All that calls spread counts as jitter. Half of the
-calls are longer by the median that it adds: the three numbers are fitted anew to what is left without that.
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from dlscale.analysis.predict.backends import HOROVOD_BITS_BYTES
-from dlscale.analysis.predict.exchange import NetworkExchange, cost, late_units
+from dlscale.analysis.predict.exchange import NetworkExchange, cost
 from dlscale.analysis.predict.network import Limits, Network, input_of
 from dlscale.base.errors import UsageError
 
@@ -49,8 +44,6 @@ class CalibrationPoint:
     exchange: NetworkExchange
     num_bytes: int
     seconds: float  # median over launches
-    # Likewise, the interquartile range of a launch's single calls; None: not known.
-    spread: float | None = None
     # Horovod's, within which an exchange begins, after its ranks have agreed on it.
     cycle_seconds: float = 0.0
 
@@ -89,7 +82,7 @@ def calibrated(points: Sequence[CalibrationPoint], start: Network, *, source: st
     """
     _check(points, source)
     kept, held_out = _without_largest(points, source)
-    trial, fitted = _fitted(kept, start), _fitted(points, start)
+    trial, fitted = _fit(kept, start), _fit(points, start)
     scatter = float(np.sqrt(np.mean(fitted.residuals**2)))
     latency, rate, _ = _deviations(fitted.jacobian, scatter)
     network = replace(
@@ -99,21 +92,11 @@ def calibrated(points: Sequence[CalibrationPoint], start: Network, *, source: st
     told = (
         f"{len(points)} exchanges of {source}; the largest, held out, is predicted with {100 * error:+.1f} %"
     )
-    jitter = network.message_jitter_seconds
     values = {
         "latency of a message": f"{1e6 * network.latency_seconds:.3g} us",
         "rate of a node's link": f"{network.node_bytes_per_second / 1e9:.3g} GB/s",
-        "jitter of messages": "none" if jitter is None else f"{1e6 * jitter:.3g} us in the mean",
     }
-    origins = [
-        input_of(
-            what,
-            value,
-            "not modelled" if value == "none" else "calibrated",
-            fitted.no_jitter if value == "none" else told,
-        )
-        for what, value in values.items()
-    ]
+    origins = [input_of(what, value, "calibrated", told) for what, value in values.items()]
     origins += [origin for origin in start.origins if origin.input not in values]
     return Calibration(replace(network, origins=tuple(origins)), held_out, error, scatter)
 
@@ -154,59 +137,30 @@ class _Fitted(NamedTuple):
     network: Network
     jacobian: Floats  # derivatives of the logarithms of times and priors by those of the numbers
     residuals: Floats  # of the points
-    no_jitter: str = ""
-
-
-def _fitted(points: Sequence[CalibrationPoint], start: Network) -> _Fitted:
-    """The network without jitter, and, where that can be measured, again with it."""
-    first = _fit(points, replace(start, message_jitter_seconds=None))
-    singly = [(point, point.spread) for point in points if point.spread is not None]
-    small = [it for it in singly if _mostly_latency(it[0], first.network)]
-    if not small:
-        why = "no exchange timed call by call is so small that latency is most of it"
-        if not singly:
-            why = "no calls are timed one by one, as those of dlscale collectives are"
-        return first._replace(no_jitter=why)
-    jitter = np.median([spread / late_units(point.exchange)[1] for point, spread in small])
-    return _fit(points, replace(start, message_jitter_seconds=float(jitter)))
-
-
-def _mostly_latency(point: CalibrationPoint, network: Network) -> bool:
-    alone = cost(network, point.exchange)
-    return alone.seconds >= alone.seconds_per_byte * point.num_bytes
 
 
 def _fit(points: Sequence[CalibrationPoint], start: Network) -> _Fitted:
-    """Least squares, with the jitter of `start`."""
+    """Least squares from `start`."""
     first = np.log([getattr(start, name) for name in FITTED])
-    late = _late_seconds(points, start)
 
     def deviations(logs: Floats) -> Floats:
-        return np.concatenate([_residuals(points, _with(start, logs), late), PRIOR * (logs - first)])
+        return np.concatenate([_residuals(points, _with(start, logs)), PRIOR * (logs - first)])
 
     solved: Any = least_squares(deviations, first, x_scale=1.0)
     return _Fitted(_with(start, solved.x), solved.jac, solved.fun[: len(points)])
-
-
-def _late_seconds(points: Sequence[CalibrationPoint], network: Network) -> Floats:
-    """[points] the median of what jitter adds."""
-    jitter = network.message_jitter_seconds
-    return np.array([jitter * late_units(point.exchange)[0] if jitter else 0.0 for point in points])
 
 
 def _with(network: Network, logs: Floats) -> Network:
     return replace(network, **dict(zip(FITTED, np.exp(logs).tolist(), strict=True)))
 
 
-def _residuals(points: Sequence[CalibrationPoint], network: Network, late: Floats | None = None) -> Floats:
-    """log(predicted / measured) of each point, `late` by jitter."""
-    late = _late_seconds(points, network) if late is None else late
-    predicted = predicted_seconds(points, network)
-    return np.asarray(np.log(predicted + late) - np.log([point.seconds for point in points]))
+def _residuals(points: Sequence[CalibrationPoint], network: Network) -> Floats:
+    """log(predicted / measured) of each point."""
+    return np.asarray(np.log(predicted_seconds(points, network)) - np.log([it.seconds for it in points]))
 
 
 def predicted_seconds(points: Sequence[CalibrationPoint], network: Network) -> Floats:
-    """Seconds of each point's exchange without jitter."""
+    """Seconds of each point's exchange."""
 
     def seconds(point: CalibrationPoint) -> float:
         alone = cost(network, point.exchange).of(point.num_bytes)

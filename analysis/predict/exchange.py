@@ -8,7 +8,7 @@ bytes per flow and an added share a, take
 L is the latency of a message, G what one between groups has more, g the seconds to add a byte. Links are what a node
 sends and receives, what leaves and enters a group, and with minimal routing what goes from one group to another: there
 flows are counted, as no formula knows which of them share a link. Every exchange is affine in n (`cost`). The phases of
-each algorithm, ranks that share a node and jitter: docs/prediction.md. Where N is no power of two, the surplus over the
+each algorithm, ranks that share a node: docs/prediction.md. Where N is no power of two, the surplus over the
 last one, Q, is added before and gets the result after: of the first 2 (N - Q) nodes each odd one sends everything to
 its left neighbour (as collectives/ring/src/network/doubling.cpp does).
 """
@@ -26,15 +26,8 @@ from numpy.typing import NDArray
 from dlscale.analysis.predict.network import Network
 from dlscale.base.errors import UsageError
 
-ENGINE, ENGINE_VERSION = (
-    "loggp",
-    "2",
-)  # as records name it; the version is raised with every change of a number
-# The quantile of the largest of many draws that is its mean, by Gumbel's distribution: exp(-exp(-Euler's constant)).
-MEAN_QUANTILE = math.exp(-math.exp(-0.5772156649))
-QUARTILES_OF_SUM = (
-    1.10  # how much further apart they are in a normal distribution than in Gumbel's of its variance
-)
+# As records name it; the version is raised with every change of a number.
+ENGINE, ENGINE_VERSION = "loggp", "2"
 
 Nodes = NDArray[np.int64]
 Placement = Literal["packed", "scattered"]
@@ -103,30 +96,6 @@ def cost(network: Network, exchange: NetworkExchange) -> Cost:
         seconds += phase.num_steps * (network.latency_seconds + extra)
         per_byte += fullest + phase.added * network.reduce_seconds_per_byte
     return Cost(seconds, per_byte)
-
-
-def late(network: Network, exchange: NetworkExchange) -> float:
-    """Mean seconds that the jitter of single messages adds to an exchange."""
-    jitter = network.message_jitter_seconds
-    return jitter * sum(_largest(phase, MEAN_QUANTILE) for phase in phases_of(exchange)) if jitter else 0.0
-
-
-def late_units(exchange: NetworkExchange) -> tuple[float, float]:
-    """Median and interquartile range of what a jitter of 1 s adds; that of several phases is nearly normal."""
-    mean, median, low, high = (
-        np.array([_largest(phase, quantile) for phase in phases_of(exchange)])
-        for quantile in (MEAN_QUANTILE, 0.5, 0.25, 0.75)
-    )
-    if len(mean) == 1:
-        return float(median[0]), float(high[0] - low[0])
-    return float(mean.sum()), QUARTILES_OF_SUM * float(np.hypot.reduce(high - low))
-
-
-def _largest(phase: Phase, quantile: float) -> float:
-    """A quantile of the largest of a phase's flows, each a sum of exponentials with a mean of 1."""
-    from scipy.special import gammainccinv  # takes longer to import than a prediction takes
-
-    return float(gammainccinv(phase.num_steps, -math.expm1(math.log(quantile) / phase.num_flows)))
 
 
 def fullest_link(network: Network, phase: Phase, places: Nodes, *, minimal: bool) -> tuple[float, bool]:

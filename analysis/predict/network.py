@@ -65,8 +65,6 @@ class Network:
     groups: Groups | None = None  # None: nodes on one switch
     rate_factors: Limits = (1.0, 1.0)  # of all links
     latency_factors: Limits = (1.0, 1.0)
-    # Mean of what a message takes longer, exponential; None: not measured, and predicted without.
-    message_jitter_seconds: float | None = None
     origins: tuple[Origin, ...] = ()
 
 

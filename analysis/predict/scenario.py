@@ -159,10 +159,9 @@ def origins_of(scenario: Scenario) -> list[Origin]:
         value = f"{1e3 * profile.mean_step_seconds:.4g} ms"
         found.insert(0, input_of("time of a step", value, profile.evidence, profile.source))
     found += network.origins
-    known, elsewhere = network.message_jitter_seconds, table_of("costs")["source"]
-    if known is None and rule.exchanges and not any(it.input.startswith("jitter") for it in found):
-        source = "it takes --calibrate with a run of dlscale collectives"
-        found.append(input_of("jitter of messages", "none", "not modelled", source))
+    elsewhere = table_of("costs")["source"]
+    if rule.exchanges:
+        found.append(input_of("jitter of messages", "none", "not modelled", "a message takes its latency"))
     if serving:
         low, high = (f"{1e9 * limit:.2g}" for limit in serving.byte_seconds)
         value = f"{low} to {high} ns per byte, {serving.threads[0]:g} to {serving.threads[1]:g} cores at once"

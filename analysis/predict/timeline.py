@@ -31,14 +31,7 @@ from numpy.typing import NDArray
 
 from dlscale.analysis.predict.backends import HOROVOD_BITS_BYTES, Bucket, ExchangeRule
 from dlscale.analysis.predict.costs import drawn
-from dlscale.analysis.predict.exchange import (
-    Algorithm,
-    NetworkExchange,
-    Placement,
-    Routing,
-    cost,
-    late,
-)
+from dlscale.analysis.predict.exchange import Algorithm, NetworkExchange, Placement, Routing, cost
 from dlscale.analysis.predict.network import Network
 from dlscale.analysis.predict.profile import ComputedStep, Profile
 from dlscale.analysis.predict.scenario import Scenario
@@ -222,8 +215,7 @@ def _seconds_of(draws: Draws, algorithm: Algorithm) -> Callable[[int], Floats]:
     if network.groups:
         wide, direct, far = (np.reshape(each, (2, 1, 1)) for each in alone)
         fixed, slope = np.where(draws.scattered, far, (1 - draws.minimal) * wide + draws.minimal * direct)
-    jitter = late(network, exchange)
-    return lambda num_bytes: np.asarray(fixed * draws.latency + jitter + num_bytes * slope / draws.rate)
+    return lambda num_bytes: np.asarray(fixed * draws.latency + num_bytes * slope / draws.rate)
 
 
 def asynchronous_seconds(draws: Draws, profile: Profile, factors: Floats) -> Floats:

@@ -14,7 +14,7 @@ from dlscale.analysis.predict.calibrating import (
     step_error,
 )
 from dlscale.analysis.predict.calibration import calibrated
-from dlscale.analysis.predict.exchange import NetworkExchange, cost, phases_of
+from dlscale.analysis.predict.exchange import NetworkExchange, cost
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main
@@ -30,37 +30,27 @@ TRUTH = replace(
     node_bytes_per_second=3e9,
     latency_seconds=20e-6,
     reduce_seconds_per_byte=1e-10,
-    message_jitter_seconds=10e-6,
 )
 BUCKETS, SMALL = (MIB, 4 * MIB, 25 * MIB), (1 << 10, 8 << 10)
 
 
 def ring_seconds(num_nodes, size, ranks_per_node=1):
-    """(the ring's exchange, its seconds): recursive doubling where it is small."""
+    """Of the ring's exchange: recursive doubling where it is small."""
     algorithm = "ring" if size > 1 << 19 else "recursive_doubling"
     exchange = NetworkExchange(algorithm=algorithm, num_nodes=num_nodes, ranks_per_node=ranks_per_node)
-    return exchange, cost(TRUTH, exchange).of(size)
+    return cost(TRUTH, exchange).of(size)
 
 
 def exchanged(nodes, *, per_node=1, slower=1.0, sizes=BUCKETS, **fields):
     """A launch of the ring's buckets alone on several nodes of Cori."""
     named = {"system": "cori", "backend": "ring", "num_ranks": nodes * per_node, "num_nodes": nodes}
     record = make_record(**named | {"control": "exchange"} | fields)
-    return with_exchange(record, sizes, [slower * ring_seconds(nodes, size, per_node)[1] for size in sizes])
+    return with_exchange(record, sizes, [slower * ring_seconds(nodes, size, per_node) for size in sizes])
 
 
-def jittery(num_nodes, **fields):
-    """A launch of small allreduces over the ring, whose messages are late."""
-    calls = {}
-    for size in SMALL:
-        exchange, seconds = ring_seconds(num_nodes, size)
-        rng = np.random.default_rng(size)
-        (latest,) = (
-            sum(rng.gamma(phase.num_steps, size=(400, phase.num_flows)).max(axis=1) for phase in phases)
-            for phases in [phases_of(exchange)]
-        )
-        calls[size] = seconds + TRUTH.message_jitter_seconds * latest
-    return allreduces(num_nodes, calls, **fields)
+def allreduced(num_nodes, sizes=SMALL):
+    """A launch of allreduces over the ring."""
+    return allreduces(num_nodes, {size: [ring_seconds(num_nodes, size)] for size in sizes})
 
 
 def test_buckets_and_allreduces_of_each_size_on_each_number_of_nodes_are_points():
@@ -72,26 +62,23 @@ def test_buckets_and_allreduces_of_each_size_on_each_number_of_nodes_are_points(
         ((nodes, nodes, size), "ring") for nodes in (2, 4) for size in (MIB, 4 * MIB)
     ]
     assert [point.seconds for point in found] == pytest.approx(
-        [ring_seconds(nodes, size)[1] for nodes in (2, 4) for size in (MIB, 4 * MIB)]
+        [ring_seconds(nodes, size) for nodes in (2, 4) for size in (MIB, 4 * MIB)]
     )
     own = allreduces(2, {1024: [1e-4], MIB: [1e-3]}, operation="mpi", backend="mpich", per_node=2)
     assert [
         (point.exchange.algorithm, point.exchange.ranks_per_node) for point in points_of_run([own], "mpi")
     ] == [("recursive_doubling", 2), ("halving_doubling", 2)]
     start = replace(NETWORK, reduce_seconds_per_byte=1e-11)
-    together = calibrated([*found, *points_of_run([jittery(2), jittery(4)], "ring")], start, source="both")
+    together = calibrated([*found, *points_of_run([allreduced(2), allreduced(4)], "ring")], start, source="both")
     assert "8 exchanges of both" in together.network.origins[0].source
     assert together.network.latency_seconds == pytest.approx(TRUTH.latency_seconds, rel=0.1)
-    assert together.network.message_jitter_seconds == pytest.approx(10e-6, rel=0.15)
 
 
-def test_launches_count_by_their_median_and_calls_by_how_they_spread():
+def test_launches_and_calls_count_by_their_median():
     steps = [1e-3 + 1e-7 * index for index in range(21)]
     launches = [allreduces(2, {4096: steps}), allreduces(2, {4096: steps}), allreduces(2, {4096: [1.0] * 3})]
     (point,) = points_of_run(launches, "ring")
     assert point.seconds == pytest.approx(1e-3 + 1e-6)
-    assert point.spread == pytest.approx(1e-6)  # 5 and 15 of 20 steps of 100 ns
-    assert points_of_run(launches[2:], "ring")[0].spread is None  # of 3 calls nothing is known
 
 
 @pytest.mark.parametrize(
@@ -154,13 +141,13 @@ def study(tmp_path):
 def run(tmp_path):
     """Writes a run of `dlscale collectives` on 2 and 4 nodes."""
 
-    def write(title, launch=jittery):
+    def write(title, sizes=SMALL):
         folder = tmp_path / "results" / "collectives" / "20261123"
         facts = {"started": STARTED, "commit": "c", "system": title, "sizes": [1], "rank_counts": [2, 4]}
         rest = {"num_blocks": 1, "cpus": [0], "budget_seconds": 1.0, "seed": 1, "node": {}, "peers": []}
         write_campaign(folder, MessageSizeRun.model_validate(facts | rest))
         for num_nodes in (2, 4):
-            add_launch(folder, launch(num_nodes))
+            add_launch(folder, allreduced(num_nodes, sizes))
         return folder
 
     return write
@@ -189,7 +176,6 @@ def test_records_of_several_nodes_calibrate_a_prediction(study, predicted, run):
     told = {it["input"]: it for it in json.loads(out)["assumptions"] if it["backends"] == "ring"}
     assert told["latency of a message"]["kind"] == "calibrated"
     assert "the largest, held out, is predicted with" in told["latency of a message"]["source"]
-    assert float(told["jitter of messages"]["value"].split()[0]) == pytest.approx(10, rel=0.15)  # us
     own += ["--calibrate", folder.name, "--nodes"]
     _, out, _ = predicted(*own, "8")
     assert "not modelled: permanently slower ranks and jitter of messages" in out
@@ -200,9 +186,7 @@ def test_records_of_several_nodes_calibrate_a_prediction(study, predicted, run):
 
 
 def test_a_run_is_found_by_path_by_name_and_as_the_latest_and_servers_take_the_rings(predicted, run):
-    folder = run(
-        None, lambda nodes: allreduces(nodes, {size: [ring_seconds(nodes, size)[1]] for size in BUCKETS})
-    )
+    folder = run(None, BUCKETS)
     answers = []
     for name in (str(folder), folder.name, "collectives"):
         words = ["--calibrate", name, "--nodes", "256", "--backends", "ring,grpc_ps", "--json"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
-from dlscale.analysis.predict.exchange import NetworkExchange, cost, phases_of
+from dlscale.analysis.predict.exchange import NetworkExchange, cost
 from dlscale.base.errors import UsageError
 from tests.analysis.made_scenarios import NETWORK
 
@@ -57,45 +57,6 @@ def predicts(network, far):
 def kinds_of(found):
     """How each number is known, and from where."""
     return {origin.input: f"{origin.kind}: {origin.source}" for origin in found.network.origins}
-
-
-def jittery_points(*exchanges, jitter=20e-6, sizes=SIZES, num_calls=400, spread=True):
-    """The median and the interquartile range of calls whose messages are late."""
-    made = []
-    for exchange in exchanges:
-        for size in sizes:
-            rng = np.random.default_rng(size + exchange.num_nodes)
-            calls = np.full(num_calls, cost(TRUTH, exchange).of(size))
-            for phase in phases_of(exchange):
-                calls += jitter * rng.gamma(phase.num_steps, size=(num_calls, phase.num_flows)).max(axis=1)
-            low, median, high = np.quantile(calls, (0.25, 0.5, 0.75))
-            made.append(
-                CalibrationPoint(
-                    exchange=exchange, num_bytes=size, seconds=median, spread=high - low if spread else None
-                )
-            )
-    return made
-
-
-def test_planted_jitter_of_messages_is_found_and_is_no_latency():
-    kinds = [exchange_of(algorithm, num_nodes) for algorithm in ALGORITHMS for num_nodes in (2, 4)]
-    found = calibrated(jittery_points(*kinds), START, source="a run")
-    assert found.network.message_jitter_seconds == pytest.approx(20e-6, rel=0.1)
-    assert found.network.latency_seconds == pytest.approx(TRUTH.latency_seconds, rel=0.1)
-    assert "calibrated" in kinds_of(found)["jitter of messages"]
-    assert abs(found.held_out_error) < 0.05
-    # Where calls are not timed one by one it is taken for latency.
-    without = calibrated(jittery_points(*kinds, spread=False), START, source="a study")
-    assert without.network.message_jitter_seconds is None
-    assert without.network.latency_seconds > 1.5 * TRUTH.latency_seconds
-    assert "no calls are timed one by one" in kinds_of(without)["jitter of messages"]
-
-
-def test_jitter_is_not_read_from_exchanges_whose_bytes_take_longer():
-    large = jittery_points(exchange_of("ring", 2), exchange_of("ring", 4), sizes=(1 << 21, *SIZES[3:]))
-    found = calibrated(large, START, source="a run")
-    assert found.network.message_jitter_seconds is None
-    assert "so small that latency is most of it" in kinds_of(found)["jitter of messages"]
 
 
 def test_what_a_ring_leaves_open_does_not_change_what_it_predicts():

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.predict.exchange import NetworkExchange, cost, late, late_units, phases_of
+from dlscale.analysis.predict.exchange import NetworkExchange, cost, phases_of
 from dlscale.analysis.predict.network import Groups, Machine, between_gpus, network_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.system import load_system
@@ -120,17 +120,3 @@ def test_the_network_of_a_system_file():
 def test_a_number_that_no_file_states_is_an_error_that_names_its_key(system, key):
     with pytest.raises(UsageError, match=key):
         network_of(Machine(load_system(system)))
-
-
-@pytest.mark.parametrize("algorithm", ["ring", "halving_doubling", "recursive_doubling"])
-def test_late_messages_are_the_largest_of_many_sums(algorithm):
-    """Every message followed: of each phase the latest flow, which is the sum of its own messages' delays."""
-    exchange = NetworkExchange(algorithm=algorithm, num_nodes=32)
-    rng, drawn = np.random.default_rng(0), np.zeros(4000)
-    for phase in phases_of(exchange):
-        drawn += rng.gamma(phase.num_steps, size=(4000, phase.num_flows)).max(axis=1)
-    low, median, high = np.quantile(drawn, (0.25, 0.5, 0.75))
-    assert late_units(exchange) == pytest.approx((median, high - low), rel=0.05)
-    jittery = replace(SWITCH, message_jitter_seconds=5e-6)
-    assert late(jittery, exchange) == pytest.approx(5e-6 * drawn.mean(), rel=0.02)
-    assert late(SWITCH, exchange) == 0

@@ -127,12 +127,6 @@ def test_the_same_question_has_the_same_answer():
     assert predict_point(noisy, 64) != predict_point(replace(noisy, seed=1), 64)
 
 
-def test_jitter_of_messages_makes_a_ring_later():
-    jittery = replace(NETWORK, message_jitter_seconds=5e-6)
-    slower = predict_point(scenario(network=jittery), 64).step_seconds.center
-    assert slower > predict_point(scenario(), 64).step_seconds.center + 126 * 5e-6
-
-
 def test_sharding_moves_the_bytes_of_an_allreduce_and_half_as_many_again_and_cuts_the_update():
     seconds = {
         shard: predict_point(scenario(shard=shard), 8).step_seconds.center
