@@ -213,9 +213,7 @@ def _point(
     rule: ExchangeRule, num_bytes: int, num_nodes: int, num_ranks: int, seconds: float
 ) -> CalibrationPoint:
     exchange = NetworkExchange(
-        algorithm=rule.algorithm(num_bytes),
-        num_nodes=num_nodes,
-        ranks_per_node=-(-num_ranks // num_nodes),
+        algorithm=rule.algorithm(num_bytes), num_nodes=num_nodes, ranks_per_node=-(-num_ranks // num_nodes)
     )
     return CalibrationPoint(
         exchange=exchange, num_bytes=num_bytes, seconds=seconds, cycle_seconds=rule.cycle_seconds

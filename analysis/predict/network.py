@@ -165,10 +165,7 @@ def between_gpus(network: Network, system: System) -> Network:
         reduce_seconds_per_byte=BYTES_MOVED_TO_ADD / memory.number
         if memory
         else network.reduce_seconds_per_byte,
-        origins=(
-            *network.origins,
-            input_of(FACTS["devices.link"], link.text, "stated", source),
-        ),
+        origins=(*network.origins, input_of(FACTS["devices.link"], link.text, "stated", source)),
     )
 
 

@@ -22,13 +22,7 @@ from dlscale.analysis.predict.costs import drawn
 from dlscale.analysis.predict.exchange import ENGINE, ENGINE_VERSION, cost
 from dlscale.analysis.predict.noise import slowest
 from dlscale.analysis.predict.profile import Profile, at_batch
-from dlscale.analysis.predict.scenario import (
-    GATHERS,
-    NO_LIMITS,
-    Scenario,
-    check_sizes,
-    origins_of,
-)
+from dlscale.analysis.predict.scenario import GATHERS, NO_LIMITS, Scenario, check_sizes, origins_of
 from dlscale.analysis.predict.timeline import (
     Draws,
     asynchronous_seconds,

@@ -8,13 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from dlscale.analysis.predict.backends import ExchangeRule, rule_of, with_algorithm
-from dlscale.analysis.predict.costs import (
-    Coordination,
-    Serving,
-    contention_cost,
-    serving_cost,
-    table_of,
-)
+from dlscale.analysis.predict.costs import Coordination, Serving, contention_cost, serving_cost, table_of
 from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.network import (
     ASSUMED,

@@ -21,15 +21,7 @@ from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding, fra
 from dlscale.analysis.load import Study
 from dlscale.analysis.predict.network import ASSUMED
 from dlscale.analysis.render import figures, screen
-from dlscale.analysis.text import (
-    EVIDENCE,
-    digits,
-    listed,
-    percent,
-    plural,
-    settings_text,
-    workload_title,
-)
+from dlscale.analysis.text import EVIDENCE, digits, listed, percent, plural, settings_text, workload_title
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.benchmarks.records.prediction import ENDING, PredictionRecord, write_predictions
 from dlscale.collectives.sharding import NONE, PARAMETERS

@@ -270,10 +270,7 @@ def step_seconds(
 
 
 def _exchanged(
-    rule: ExchangeRule,
-    exchanges: Sequence[BucketExchange],
-    factors: Floats,
-    rng: np.random.Generator,
+    rule: ExchangeRule, exchanges: Sequence[BucketExchange], factors: Floats, rng: np.random.Generator
 ) -> tuple[Floats, Floats | float]:
     """When the last of overlapped exchanges is done, and by how much they make backpropagation later."""
     begin = np.zeros_like(factors)

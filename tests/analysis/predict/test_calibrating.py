@@ -3,16 +3,10 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from dlscale.analysis.load import Study
-from dlscale.analysis.predict.calibrating import (
-    measured_steps,
-    points_of_run,
-    points_of_study,
-    step_error,
-)
+from dlscale.analysis.predict.calibrating import measured_steps, points_of_run, points_of_study, step_error
 from dlscale.analysis.predict.calibration import calibrated
 from dlscale.analysis.predict.exchange import NetworkExchange, cost
 from dlscale.analysis.predict.prediction import predict_point
@@ -25,12 +19,7 @@ from tests.analysis.made_scenarios import NETWORK, PROFILE, STARTED, allreduces,
 from tests.made_records import make_record, profile_record
 
 MIB = 1 << 20
-TRUTH = replace(
-    NETWORK,
-    node_bytes_per_second=3e9,
-    latency_seconds=20e-6,
-    reduce_seconds_per_byte=1e-10,
-)
+TRUTH = replace(NETWORK, node_bytes_per_second=3e9, latency_seconds=20e-6, reduce_seconds_per_byte=1e-10)
 BUCKETS, SMALL = (MIB, 4 * MIB, 25 * MIB), (1 << 10, 8 << 10)
 
 
@@ -69,7 +58,9 @@ def test_buckets_and_allreduces_of_each_size_on_each_number_of_nodes_are_points(
         (point.exchange.algorithm, point.exchange.ranks_per_node) for point in points_of_run([own], "mpi")
     ] == [("recursive_doubling", 2), ("halving_doubling", 2)]
     start = replace(NETWORK, reduce_seconds_per_byte=1e-11)
-    together = calibrated([*found, *points_of_run([allreduced(2), allreduced(4)], "ring")], start, source="both")
+    together = calibrated(
+        [*found, *points_of_run([allreduced(2), allreduced(4)], "ring")], start, source="both"
+    )
     assert "8 exchanges of both" in together.network.origins[0].source
     assert together.network.latency_seconds == pytest.approx(TRUTH.latency_seconds, rel=0.1)
 
@@ -262,10 +253,7 @@ def test_trainings_of_the_same_scenario_between_nodes_are_found():
     own = scenario(profile=trained, batch=8)
     assert sorted(
         (nodes, round(seconds, 3)) for _, nodes, seconds in measured_steps(own, Study(records))
-    ) == [
-        (2, 0.45),
-        (4, 0.6),
-    ]
+    ) == [(2, 0.45), (4, 0.6)]
     served = [
         record(2, backend="grpc_ps", num_nodes=3, num_servers=1, samples_per_second=16 / 0.5),
         record(2, backend="grpc_ps", num_nodes=4, num_servers=2, samples_per_second=16 / 0.6),

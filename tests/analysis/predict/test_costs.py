@@ -89,10 +89,7 @@ def test_what_is_overlapped_takes_from_computing():
 
 @pytest.mark.parametrize(
     "noise",
-    [
-        Noise(variation=(0.004, 0.1)),
-        Noise(steps=tuple(np.random.default_rng(1).lognormal(0, 0.1, 300))),
-    ],
+    [Noise(variation=(0.004, 0.1)), Noise(steps=tuple(np.random.default_rng(1).lognormal(0, 0.1, 300)))],
     ids=["lognormal", "measured"],
 )
 def test_curves_do_not_rise_by_chance(noise):

@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from dlscale.analysis.predict.exchange import NetworkExchange, cost, phases_of
