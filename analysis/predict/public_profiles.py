@@ -100,20 +100,18 @@ def profile_of_file(path: str, system: System, evidence: str = "published") -> P
             f"{path} is of {stored.system}, and the system is {system.name}; name the same in both"
         )
     vary, time = stored.variation, stored.sample_time
-    profile = _split(
-        load_workload(stored.workload),
-        stored.preset,
-        stored.framework,
+    facts = load_workload(stored.workload)
+    return _profile(
         system,
+        facts,
+        facts.preset(stored.preset),
+        stored.framework,
+        Pace(time.number, time.number, stored.sources[time.source], evidence),
         local_batch=stored.local_batch.value,
-        sample_seconds=time.number,
-        evidence=evidence,
-        source=stored.sources[time.source],
+        device=system.default_device,
         variation=(vary.low, vary.high),
         variation_source=vary.note or stored.sources[vary.source],
     )
-    profile = _with_least_batch(profile, system, device=system.default_device)
-    return _with_fixed_cost(profile, system, device=system.default_device, is_part=True)
 
 
 def public_profile(
@@ -137,61 +135,67 @@ def public_profile(
     device = device or system.default_device
     sharing = 1 if device == "gpu" else ranks_per_node
     vary = table_of("sustained")["gpu_variation" if device == "gpu" else "variation"]
-    pace = _pace(system, facts, facts.preset(preset), device=device, sharing=sharing)
-    center = math.sqrt(pace.least * pace.most)
-    profile = _split(
-        facts,
-        preset,
-        framework,
+    its = facts.preset(preset)
+    profile = _profile(
         system,
-        local_batch=facts.preset(preset).local_batch,
-        sample_seconds=center,
-        evidence="published" if pace.of_workload else "derived",
-        source=pace.source,
+        facts,
+        its,
+        framework,
+        _pace(system, facts, its, device=device, sharing=sharing),
+        local_batch=its.local_batch,
+        device=device,
+        sharing=sharing,
         variation=(vary["low"], vary["high"]),
         variation_source=f"another machine: {vary['source']}",
-        time_factors=(pace.least / center, pace.most / center),
     )
-    profile = replace(profile, evidence="derived")
-    profile = _with_least_batch(profile, system, device=device, sharing=sharing)
-    return _with_fixed_cost(profile, system, device=device, is_part=pace.of_workload)
+    return replace(profile, evidence="derived")
 
 
-def _split(
-    facts: Workload,
-    preset_name: str,
-    framework: str,
+class Pace(NamedTuple):
+    """Seconds per sample of one rank, at least and at most, and how they are known."""
+
+    least: float
+    most: float
+    source: str
+    evidence: str = "derived"  # of operations; else of the workload itself
+
+
+def _profile(
     system: System,
+    facts: Workload,
+    preset: Preset,
+    framework: str,
+    pace: Pace,
     *,
     local_batch: int,
-    sample_seconds: float,
-    evidence: str,
-    source: str,
+    device: str,
+    sharing: int = 1,
     variation: Limits,
     variation_source: str,
-    time_factors: Limits = (1.0, 1.0),
 ) -> Profile:
-    """A profile of so many seconds per sample, split over the network's layers by their operations."""
-    preset, memory = facts.preset(preset_name), system.node.memory_bandwidth
+    """A profile of that pace, split over the network's layers by their operations."""
+    memory = system.node.memory_bandwidth
     if memory is None:
         raise UsageError(
             f"{system.name} states no node.memory_bandwidth, which the update's time is derived from"
         )
+    sample_seconds, is_derived = math.sqrt(pace.least * pace.most), pace.evidence == "derived"
+    time_factors = pace.least / sample_seconds, pace.most / sample_seconds
     layers, seconds = _layers(facts, preset), sample_seconds * local_batch
     forward = seconds * sum(it.forward * it.forward_flops for it in layers) / step_flops(layers)
     moved = BYTES_MOVED["adam" if facts.optimizer == "adam" else "momentum"]
     update = moved * preset.num_parameters / memory.number
     low, high = (100 * limit for limit in variation)
     wrong = " (operations at the rates of large networks: a small one reaches less)" * (
-        preset.name != PUBLISHED_PRESET and evidence == "derived"
+        preset.name != PUBLISHED_PRESET and is_derived
     )
     told = (
-        ("time of a sample", f"{_between(sample_seconds, time_factors)}{wrong}", evidence, source),
+        ("time of a sample", f"{_between(sample_seconds, time_factors)}{wrong}", pace.evidence, pace.source),
         ("moments within a step", f"{len(layers)} layers", "derived", "the layers' operations"),
         ("update", seconds_text(update), "derived", f"{moved} bytes of memory per parameter"),
         ("variation of steps", f"{low:.2g} to {high:.2g} %", "published", variation_source),
     )
-    return Profile(
+    profile = Profile(
         workload=facts.name,
         preset=preset.name,
         framework=framework,
@@ -211,12 +215,14 @@ def _split(
             if count
         ),
         step_seconds=(seconds + update,),
-        evidence=evidence,
-        source=source,
-        origins=tuple(input_of(a, b, c, d) for a, b, c, d in told),
+        evidence=pace.evidence,
+        source=pace.source,
+        origins=tuple(input_of(*each) for each in told),
         variation=variation,
         time_factors=time_factors,
     )
+    profile = _with_least_batch(profile, system, device=device, sharing=sharing)
+    return _with_fixed_cost(profile, system, device=device, is_part=not is_derived)
 
 
 def _between(seconds: float, factors: Limits) -> str:
@@ -235,7 +241,7 @@ def _layers(workload: Workload, preset: Preset) -> Sequence[Layer]:
     return workload.layers(preset)
 
 
-def _with_least_batch(profile: Profile, system: System, *, device: str, sharing: int = 1) -> Profile:
+def _with_least_batch(profile: Profile, system: System, *, device: str, sharing: int) -> Profile:
     """The profile with how many samples a step computes at least as long as, where that is published."""
     for it in _of(system, "least_batches", device):
         low, high = it["low"] / sharing, it["high"] / sharing
@@ -282,21 +288,12 @@ def _with_fixed_cost(profile: Profile, system: System, *, device: str, is_part: 
     return replace(profile, fixed_seconds=fixed, fixed_factors=factors, origins=(*profile.origins, origin))
 
 
-class Pace(NamedTuple):
-    """Seconds per sample of one rank, at least and at most, and how they are known."""
-
-    least: float
-    most: float
-    source: str
-    of_workload: bool = False  # published of the workload itself
-
-
 def _pace(system: System, facts: Workload, preset: Preset, *, device: str, sharing: int) -> Pace:
     rates = _of(system, "rates", device)
     own = [it for it in rates if it["workload"] == facts.name and preset.name == PUBLISHED_PRESET]
     if own:
         low, high = min(it["low"] for it in own), max(it["high"] for it in own)
-        return Pace(sharing / high, sharing / low, _sources(own), of_workload=True)
+        return Pace(sharing / high, sharing / low, _sources(own), "published")
     work = sharing * step_flops(_layers(facts, preset))
     stated = [*_operations(rates), *_of(system, "flops", device)]
     if stated:

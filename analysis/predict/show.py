@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,39 +18,34 @@ from rich.text import Text
 
 from dlscale.analysis import theme
 from dlscale.analysis.cells import tokens_per_sample
-from dlscale.analysis.finding import COUNT, PLACE, Column, Drawing, Finding, frame_of, of_trainings
+from dlscale.analysis.finding import (
+    COUNT,
+    MILLISECONDS,
+    PLACE,
+    SHARE,
+    Column,
+    Drawing,
+    Finding,
+    frame_of,
+    of_trainings,
+)
 from dlscale.analysis.load import Study
 from dlscale.analysis.predict.network import ASSUMED
 from dlscale.analysis.render import figures, screen
-from dlscale.analysis.text import EVIDENCE, digits, listed, percent, plural, settings_text, workload_title
+from dlscale.analysis.text import EVIDENCE, listed, percent, plural, settings_text, workload_title
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.benchmarks.records.prediction import ENDING, PredictionRecord, write_predictions
 from dlscale.collectives.sharding import NONE, PARAMETERS
 from dlscale.models import load_workload
 
 BANDS = ("samples_per_second", "efficiency", "step_seconds")
-FIELDS = (
-    *(
-        "system",
-        "workload",
-        "preset",
-        "framework",
-        "scaling_mode",
-        "backend",
-        "shard",
-        "num_nodes",
-        "num_ranks",
-    ),
-    *("num_servers", "local_batch", "global_batch", "wire_seconds", "may_be_fastest", "evidence"),
-    *("engine", "engine_version", "exchange_algorithm"),
-)
 FLOAT32_BYTES = 4
 WIDEST = 120  # columns of a table
 
 
 def prediction_row(record: PredictionRecord) -> dict[str, Any]:
     """A prediction as a flat row, its bands with `_low`, `_high` and the number of replicates as `_n`."""
-    row: dict[str, Any] = {name: getattr(record, name) for name in FIELDS}
+    row: dict[str, Any] = {name: getattr(record, name) for name in COLUMNS if hasattr(record, name)}
     for name in BANDS:
         band = getattr(record, name)
         ends = {"": band.center, "_low": band.low, "_high": band.high, "_n": record.num_replicates}
@@ -130,16 +126,8 @@ def _answer(rows: pd.DataFrame, *, several: bool) -> str:
     return f"{said}." + f" Not to be trusted: {doubts}." * bool(doubts)
 
 
-def draw_with_tips(rows: pd.DataFrame, axes: theme.Axes) -> None:
-    """The bands, with the text of each point that pages show when hovering."""
-    draw_efficiency(rows, axes)
-    for row in rows.to_dict("records"):
-        tip = f"{row['curve']}, {row['num_nodes']} nodes: {percent(row, 'efficiency')}, predicted"
-        axes.scatter(row["num_nodes"], 100 * row["efficiency"], s=150, alpha=0).set_gid(f"tip:{tip}")
-
-
-def draw_efficiency(rows: pd.DataFrame, axes: theme.Axes) -> None:
-    """Efficiency over nodes, a band per backend."""
+def draw_efficiency(rows: pd.DataFrame, axes: theme.Axes, *, tips: bool = True) -> None:
+    """Efficiency over nodes, a band per backend; `tips` are the texts of points, which pages show when hovering."""
     for curve, own, look in theme.curves(rows):
         own = own.sort_values("num_nodes")
         low, center, high = (100 * own[f"efficiency{end}"] for end in ("_low", "", "_high"))
@@ -150,72 +138,63 @@ def draw_efficiency(rows: pd.DataFrame, axes: theme.Axes) -> None:
     axes.set_ylim(0, None)
     axes.set_ylabel("predicted efficiency [%]")
     axes.legend()
+    for row in rows.to_dict("records") if tips else ():
+        tip = f"{row['curve']}, {row['num_nodes']} nodes: {percent(row, 'efficiency')}, predicted"
+        axes.scatter(row["num_nodes"], 100 * row["efficiency"], s=150, alpha=0).set_gid(f"tip:{tip}")
 
 
-PERCENT: dict[str, Any] = {"unit": "%", "factor": 100.0, "write": digits(1)}
+PARTS = {
+    "stragglers": "the slowest rank beyond the mean",
+    "exposed_communication": "communication and waiting",
+    "batch_effect": "the update, which does not shrink with the batch",
+    "update_of_a_part": "saved, as each rank updates a part of the weights",
+}
 COLUMNS = {
-    **{name: Column(name.replace("_", " ")) for name in ("system", "workload", "preset", "framework")},
+    **{name: Column(name) for name in ("system", "workload", "preset", "framework")},
     "scaling_mode": Column("weak: samples per rank are constant; strong: those of a step"),
     "backend": Column("backend"),
     "backend_options": Column("its options"),
     "exchange_algorithm": Column("between nodes, in the place of the backend's own; empty: its own"),
     "shard": Column("what of the training's state each rank has only its part of"),
     "training": PLACE["training"],
-    "curve": Column("backend with its options", label="backend"),
-    "num_nodes": Column("nodes of the ranks; servers are on further ones", label="nodes", write=COUNT),
-    "num_ranks": Column("ranks that train", label="ranks", write=COUNT, is_detail=True),
-    "num_servers": Column("parameter servers", label="servers", write=COUNT, is_detail=True),
+    "curve": Column("backend with its options", "backend"),
+    "num_nodes": Column("nodes of the ranks; servers are on further ones", "nodes", write=COUNT),
+    "num_ranks": Column("ranks that train", "ranks", write=COUNT, is_detail=True),
+    "num_servers": Column("parameter servers", "servers", write=COUNT, is_detail=True),
     "samples_per_second": Column(
-        "median of the replicates and what 90 % of them lie between", label="throughput", unit="samples/s"
+        "median, and what 90 % of replicates lie between", "throughput", "samples/s"
     ),
-    "tokens_per_second": Column(
-        "throughput in tokens, where samples are sequences", label="tokens/s", is_detail=True
-    ),
-    "efficiency": Column("against one rank without communication", label="efficiency", **PERCENT),
-    "step_seconds": Column("a step", label="step", unit="s", is_detail=True),
+    "tokens_per_second": Column("throughput in tokens of sequences", "tokens/s", is_detail=True),
+    "efficiency": Column("against one rank without communication", "efficiency", **SHARE),
+    "step_seconds": Column("a step", "step", "s", is_detail=True),
     "wire_seconds": Column(
-        "what gradients take on the fullest link of a node, without software, noise and other jobs",
-        label="wire",
-        unit="ms",
-        factor=1e3,
+        "gradients on the fullest link of a node, and nothing else", "wire", **MILLISECONDS
     ),
     "state_bytes": Column(
-        "weights, gradients and optimizer of a rank; activations come on top",
-        label="state",
-        unit="MiB",
-        factor=1 / 2**20,
+        "weights, gradients, optimizer of a rank, no activations", "state", "MiB", factor=1 / 2**20
     ),
-    "may_be_fastest": Column(
-        "as fast as any in 5 % of the replicates or more", label="may be fastest", is_detail=True
-    ),
+    "may_be_fastest": Column("as fast as any in 5 % or more of replicates", "may be fastest", is_detail=True),
     **{
-        f"{name}_loss": Column(
-            f"share of a step: {about}", label=name.replace("_", " "), is_detail=True, **PERCENT
-        )
-        for name, about in {
-            "stragglers": "the slowest rank beyond the mean",
-            "exposed_communication": "communication and waiting",
-            "batch_effect": "the update, which does not shrink with the batch",
-            "update_of_a_part": "saved, as each rank updates a part of the weights",
-        }.items()
+        f"{name}_loss": Column(f"share of a step: {about}", name.replace("_", " "), is_detail=True, **SHARE)
+        for name, about in PARTS.items()
     },
     "local_batch": Column("samples of a rank"),
     "global_batch": Column("samples of a step"),
     "evidence": Column("simulated: nothing was run"),
     "engine": Column("what computes exchanges"),
     "engine_version": Column("its version"),
-    "doubts": Column("why it is not to be trusted", label="doubts", is_detail=True),
+    "doubts": Column("why it is not to be trusted", "doubts", is_detail=True),
 }
 ORIGIN_COLUMNS = {
-    "input": Column("what predictions follow from", label="input"),
-    "value": Column("its value, and between which ones it is drawn", label="value"),
-    "kind": Column("how it is known", label="known"),
-    "source": Column("where it is from", label="source"),
-    "backends": Column("the backends that it counts for", label="for"),
+    "input": Column("what predictions follow from", "input"),
+    "value": Column("its value, and between which ones it is drawn", "value"),
+    "kind": Column("how it is known", "known"),
+    "source": Column("where it is from", "source"),
+    "backends": Column("the backends that it counts for", "for"),
 }
 EFFICIENCY = Drawing(
     name="efficiency",
-    draw=draw_with_tips,
+    draw=draw_efficiency,
     size=(5.2, 3.2),
     about="Predicted efficiency over nodes: medians, and what 90 % of the replicates lie between.",
 )
@@ -237,11 +216,11 @@ ORIGINS = Finding(
 def jobs(facts: Sequence[Mapping[str, Any]]) -> Finding:
     """The jobs of a rehearsal, as rehearsal.json has them."""
     columns = {
-        "job": Column("name of its script", label="job"),
-        "num_nodes": Column("nodes", label="nodes", write=COUNT),
-        "num_launches": Column("launches", label="launches", write=COUNT),
-        "seconds": Column("expected", label="time", unit="min", factor=1 / 60),
-        "billed_node_hours": Column("billed", label="billed", unit="node-hours"),
+        "job": Column("name of its script", "job"),
+        "num_nodes": Column("nodes", "nodes", write=COUNT),
+        "num_launches": Column("launches", "launches", write=COUNT),
+        "seconds": Column("expected", "time", unit="min", factor=1 / 60),
+        "billed_node_hours": Column("billed", "billed", unit="node-hours"),
     }
     frame = frame_of(facts, *columns)
     return Finding(name="jobs", title="Jobs", compute=lambda _: frame, columns=columns, is_answer=True)
@@ -277,7 +256,7 @@ def write(study: Study, stem: Path) -> None:
     make_folder(stem.parent)
     write_predictions(study.predictions, Path(f"{stem}{ENDING}"))
     theme.use()
-    drawing = replace(EFFICIENCY, draw=draw_efficiency)  # tips are slow to draw
+    drawing = replace(EFFICIENCY, draw=partial(draw_efficiency, tips=False))  # they are slow to draw
     figure = figures.figure_of(drawing, frame, title=f"predicted: {frame['training'].iloc[0]}")
     figures.save(figure, stem, origin=f"simulated; commit {first.commit}; {first.command}")
     table = PREDICTION.exported(frame)
