@@ -50,8 +50,7 @@ def calibrated_scenario(
 ) -> Scenario:
     """The scenario on the network that folders of studies and collectives runs calibrate; as it is without an exchange.
 
-    `fingerprint` is that of the profile. Raises UsageError where exchanges are of another machine, code or placement,
-    where there are too few, and where the calibration has doubts, unless `force`, which keeps them.
+    `fingerprint` is that of the profile. Raises UsageError, for doubts of the calibration, too, unless `force`.
     """
     backend, per_node = scenario.rule.backend, scenario.ranks_per_node
     if not scenario.rule.exchanges:
@@ -123,8 +122,7 @@ def points_of_study(
 ) -> list[CalibrationPoint]:
     """A point per size of bucket and cell of a backend's exchanges between nodes.
 
-    `fingerprint` is that of the profile which is predicted with. Raises UsageError if they are of other code, machines
-    or links than that or each other.
+    Raises UsageError if they are of other code, machines or links than each other or the profile's `fingerprint`.
     """
     kinds = {
         "fingerprint": {record.fingerprint.digest for record in good} | {fingerprint or ""} - {""},

@@ -64,14 +64,9 @@ class Calibration(NamedTuple):
     def doubts(self, num_nodes: int) -> tuple[str, ...]:
         """Why a prediction on that many nodes is not to be trusted; none if it may be."""
         largest, error = self.held_out.exchange.num_nodes, 100 * self.held_out_error
-        doubts = {
-            f"{num_nodes} nodes are more than {MAX_EXTRAPOLATION} times the {largest} of the calibration": (
-                num_nodes > MAX_EXTRAPOLATION * largest
-            ),
-            f"the calibration is wrong by {error:+.0f} % for its largest point, which was held out": (
-                abs(error) > 100 * MAX_HELD_OUT_ERROR
-            ),
-        }
+        far = f"{num_nodes} nodes are more than {MAX_EXTRAPOLATION} times the {largest} of the calibration"
+        wrong = f"the calibration is wrong by {error:+.0f} % for its largest point, which was held out"
+        doubts = {far: num_nodes > MAX_EXTRAPOLATION * largest, wrong: abs(error) > 100 * MAX_HELD_OUT_ERROR}
         return tuple(text for text, is_so in doubts.items() if is_so)
 
 

@@ -21,12 +21,10 @@ CHOICES = ("preset", "local_batch", "precision", "compiled", "threads_per_rank",
 
 
 def profile_of(records: Iterable[Record], workload: str, framework: str, **wanted: Any) -> Profile:
-    """The profile that these records of one study have of a workload in a framework; over launches, medians.
+    """The one profile that a study's records have of a workload in a framework; over launches, medians.
 
-    `wanted` are values of CHOICES, for a study with several profiles; None leaves one open. Moments are those of
-    stamped steps, scaled so that the step is as long as the mean one without stamps: then a resampled step is as long
-    as a measured one. Raises UsageError if there is no profile, or several, or if its launches failed, are of different
-    code or machines, or have too few steps.
+    `wanted` are values of CHOICES; None leaves one open. Moments are those of stamped steps, scaled so that a resampled
+    step is as long as the mean one without stamps. Raises UsageError, too, for launches of different code or machines.
     """
     chosen = {name: value for name, value in wanted.items() if value is not None}
     what = f"{workload} in {framework}"
@@ -47,16 +45,12 @@ def profile_of(records: Iterable[Record], workload: str, framework: str, **wante
         raise UsageError(
             f"several profiles of {what}: {'; '.join(several) or 'of several cells'}; say which one"
         )
-    good = [(study.records[number], study.records[number].profile) for number in found["number"]]
-    own = [
-        (record, profile)
-        for (record, profile), why in zip(good, found["why"], strict=True)
-        if not why and profile
-    ]
+    launched = zip((study.records[number] for number in found["number"]), found["why"], strict=True)
+    own = [(record, record.profile) for record, why in launched if not why and record.profile]
     if not own:
         why = found["why"].iloc[0] or "its steps were not finished"
         raise UsageError(
-            f"profile of {what}: none of {len(good)} launches is good ({why}); run the study again"
+            f"profile of {what}: none of {len(found)} launches is good ({why}); run the study again"
         )
     alike = [record for record in study.records if record.good and record.case.cell == own[0][0].case.cell]
     for name, values in {
@@ -130,7 +124,7 @@ def _combined(good: Sequence[tuple[Record, StepProfile]], what: str) -> Profile:
         fixed_factors=(min(fixed) / middle, max(fixed) / middle) if middle else (1.0, 1.0),
         evidence=record.evidence,
         source=source,
-        origins=tuple(input_of(a, b, c, d) for a, b, c, d in told),
+        origins=tuple(input_of(*each) for each in told),
     )
 
 

@@ -122,17 +122,12 @@ def network_of(machine: Machine) -> Network:
             f"{system.name} states no [fabric], without which nothing can be predicted; add it to its file, with "
             "sources, or name a --system that has one"
         )
-    num_nodes, rate, latency, memory = (
-        _stated(system, key)
-        for key in ("num_nodes", "fabric.bandwidth", "fabric.latency", "node.memory_bandwidth")
-    )
+    keys = ("fabric.bandwidth", "fabric.latency", "node.memory_bandwidth")
+    num_nodes, *facts = (_stated(system, key) for key in ("num_nodes", *keys))
+    rate, latency, memory = facts
     origins = [
         input_of(FACTS[key], fact.text, "stated", system.sources[fact.source])
-        for key, fact in (
-            ("fabric.bandwidth", rate),
-            ("fabric.latency", latency),
-            ("node.memory_bandwidth", memory),
-        )
+        for key, fact in zip(keys, facts, strict=True)
         if fact.source != COMPLETE
     ]
     if _by_tcp(system.fabric):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +43,8 @@ METHOD = "5 to 95 % of replicates"
 SURE = 0.95  # of the replicates, in which one of two backends is faster
 FASTER = 1.01  # times as fast: nearer than predictions are to measured exchanges
 BATCH, STRAGGLERS, EXPOSED = "batch effect", "stragglers", "exposed communication"
+# Fields of a record that a scenario has.
+OF_SCENARIO = ("exchange_algorithm", "shard", "scaling_mode", "num_replicates", "doubts")
 UPDATE = "update of a part"  # a gain where optimizers are sharded
 
 
@@ -188,11 +190,7 @@ def _band(values: Floats) -> Band:
 
 
 def fastest(curves: Sequence[PredictedCurve]) -> dict[int, list[bool]]:
-    """{nodes: whether each curve may be the fastest there}, on numbers of nodes that all are predicted on.
-
-    A replicate of one backend is compared with that of another with the same draws. What an overlapped exchange takes
-    from computing is drawn for each backend apart, unless a study on the system has measured it.
-    """
+    """{nodes: whether each curve may be the fastest there}, by replicates with the same draws, where all have them."""
     by_nodes = [{point.num_nodes: point.rates for point in curve.points} for curve in curves]
     found = {}
     for num_nodes in set.intersection(*map(set, by_nodes)) if len(curves) > 1 else ():
@@ -213,32 +211,18 @@ def prediction_records(
         for point in curve.points:
             yield PredictionRecord(
                 system=scenario.network.name,
-                workload=profile.workload,
-                preset=profile.preset,
-                framework=profile.framework,
+                **{name: getattr(profile, name) for name in ("workload", "preset", "framework")},
+                **{name: getattr(scenario, name) for name in OF_SCENARIO},
+                **{it.name: getattr(point, it.name) for it in fields(point) if it.compare},
                 backend=scenario.rule.backend,
                 backend_options=dict(scenario.backend_options),
-                exchange_algorithm=scenario.exchange_algorithm,
-                shard=scenario.shard,
-                scaling_mode=scenario.scaling_mode,
-                num_ranks=point.num_ranks,
-                num_servers=point.num_servers,
-                num_nodes=point.num_nodes,
-                local_batch=point.local_batch,
                 global_batch=point.local_batch * point.num_ranks,
-                samples_per_second=point.samples_per_second,
-                efficiency=point.efficiency,
-                step_seconds=point.step_seconds,
-                wire_seconds=point.wire_seconds,
                 may_be_fastest=is_fastest[point.num_nodes][index] if point.num_nodes in is_fastest else None,
-                parts=point.parts,
                 method=METHOD,
                 level=LEVEL,
-                num_replicates=scenario.num_replicates,
                 engine=ENGINE,
                 engine_version=ENGINE_VERSION,
                 origins=origins,
-                doubts=scenario.doubts,
                 commit=commit,
                 command=command,
             )

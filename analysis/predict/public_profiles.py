@@ -109,8 +109,7 @@ def profile_of_file(path: str, system: System, evidence: str = "published") -> P
         Pace(time.number, time.number, stored.sources[time.source], evidence),
         local_batch=stored.local_batch.value,
         device=system.default_device,
-        variation=(vary.low, vary.high),
-        variation_source=vary.note or stored.sources[vary.source],
+        variation=(vary.low, vary.high, vary.note or stored.sources[vary.source]),
     )
 
 
@@ -125,8 +124,7 @@ def public_profile(
 ) -> Profile:
     """What is public of a training on a system: the stored profile if it is of that, else a derived one.
 
-    The device is by default the one that the system's nodes have. Raises UsageError where nothing is known of such
-    nodes.
+    Raises UsageError where nothing is known of such nodes.
     """
     stored = stored_profile(system, workload)
     if stored and (stored.preset, stored.framework) == (preset, framework):
@@ -145,8 +143,7 @@ def public_profile(
         local_batch=its.local_batch,
         device=device,
         sharing=sharing,
-        variation=(vary["low"], vary["high"]),
-        variation_source=f"another machine: {vary['source']}",
+        variation=(vary["low"], vary["high"], f"another machine: {vary['source']}"),
     )
     return replace(profile, evidence="derived")
 
@@ -170,8 +167,7 @@ def _profile(
     local_batch: int,
     device: str,
     sharing: int = 1,
-    variation: Limits,
-    variation_source: str,
+    variation: tuple[float, float, str],
 ) -> Profile:
     """A profile of that pace, split over the network's layers by their operations."""
     memory = system.node.memory_bandwidth
@@ -185,7 +181,7 @@ def _profile(
     forward = seconds * sum(it.forward * it.forward_flops for it in layers) / step_flops(layers)
     moved = BYTES_MOVED["adam" if facts.optimizer == "adam" else "momentum"]
     update = moved * preset.num_parameters / memory.number
-    low, high = (100 * limit for limit in variation)
+    low, high, known = variation
     wrong = " (operations at the rates of large networks: a small one reaches less)" * (
         preset.name != PUBLISHED_PRESET and is_derived
     )
@@ -193,7 +189,7 @@ def _profile(
         ("time of a sample", f"{_between(sample_seconds, time_factors)}{wrong}", pace.evidence, pace.source),
         ("moments within a step", f"{len(layers)} layers", "derived", "the layers' operations"),
         ("update", seconds_text(update), "derived", f"{moved} bytes of memory per parameter"),
-        ("variation of steps", f"{low:.2g} to {high:.2g} %", "published", variation_source),
+        ("variation of steps", f"{100 * low:.2g} to {100 * high:.2g} %", "published", known),
     )
     profile = Profile(
         workload=facts.name,
@@ -218,7 +214,7 @@ def _profile(
         evidence=pace.evidence,
         source=pace.source,
         origins=tuple(input_of(*each) for each in told),
-        variation=variation,
+        variation=(low, high),
         time_factors=time_factors,
     )
     profile = _with_least_batch(profile, system, device=device, sharing=sharing)

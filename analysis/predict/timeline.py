@@ -89,22 +89,12 @@ def seed_of(scenario: Scenario, name: str) -> tuple[int, int]:
 def draws_of(scenario: Scenario, num_nodes: int) -> Draws:
     """The draws of that size."""
     network, shape = scenario.network, (scenario.num_replicates, 1)
-    uniform = np.random.default_rng(seed_of(scenario, "once")).random((9, *shape))
+    once = np.random.default_rng(seed_of(scenario, "once")).random((9, *shape))
+    rate, latency, minimal, scattered, pace, *others = once
     own = np.random.default_rng([scenario.seed, len(STREAMS), zlib.crc32(scenario.rule.backend.encode())])
-    return Draws(
-        scenario=scenario,
-        num_nodes=num_nodes,
-        rate=drawn(network.rate_factors, uniform[0]),
-        latency=drawn(network.latency_factors, uniform[1]),
-        minimal=uniform[2],
-        scattered=uniform[3] < 0.5,
-        pace=drawn(scenario.profile.time_factors, uniform[4]),
-        software=uniform[5],
-        threads=uniform[6],
-        least_batch=uniform[7],
-        lag=uniform[8],
-        contention=own.random(shape),
-    )
+    links = drawn(network.rate_factors, rate), drawn(network.latency_factors, latency)
+    computing = drawn(scenario.profile.time_factors, pace)
+    return Draws(scenario, num_nodes, *links, minimal, scattered < 0.5, computing, *others, own.random(shape))
 
 
 class BucketExchange(NamedTuple):
