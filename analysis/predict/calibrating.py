@@ -135,10 +135,10 @@ def points_of_study(
                 f"calibration of {backend}: its exchanges, and the profile, are of more than one {name} "
                 f"({', '.join(sorted(values))}); calibrate with a study of one"
             )
-    between = [it for it in bucket_times(Study(good)) if it[0].num_nodes > 1]
     return [
         _point(rule_of_cell(cell), num_bytes, cell.num_nodes, cell.num_ranks, seconds)
-        for cell, num_bytes, seconds in between
+        for cell, num_bytes, seconds in bucket_times(Study(good))
+        if cell.num_nodes > 1
     ]
 
 

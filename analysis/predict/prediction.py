@@ -159,15 +159,12 @@ def wire_seconds(scenario: Scenario, num_nodes: int) -> float:
         return 0.0
     link = replace(scenario.network, groups=None, latency_seconds=0.0, reduce_seconds_per_byte=0.0)
     link = replace(link, node_memory_bytes_per_second=math.inf, device_link_bytes_per_second=None)
-    at_once = scenario.servers(num_ranks) if rule.in_chunks else 1
-    buckets = rule.buckets(scenario.profile, num_servers=scenario.servers(num_ranks))
-    on_one_server = [bucket for bucket in buckets if bucket.server == buckets[0].server]
-    return sum(
-        cost(link, exchange_between(scenario, num_nodes, rule.algorithm(it.num_bytes))).of(
-            at_once * it.num_bytes
-        )
-        for it in on_one_server
-    )
+    servers, seconds = scenario.servers(num_ranks), 0.0
+    buckets = rule.buckets(scenario.profile, num_servers=servers)
+    for it in (bucket for bucket in buckets if bucket.server == buckets[0].server):
+        exchange = exchange_between(scenario, num_nodes, rule.algorithm(it.num_bytes))
+        seconds += cost(link, exchange).of((servers if rule.in_chunks else 1) * it.num_bytes)
+    return seconds
 
 
 def _typical(parts: Mapping[str, Floats], lost: Floats) -> dict[str, float]:

@@ -182,9 +182,8 @@ def _profile(
     moved = BYTES_MOVED["adam" if facts.optimizer == "adam" else "momentum"]
     update = moved * preset.num_parameters / memory.number
     low, high, known = variation
-    wrong = " (operations at the rates of large networks: a small one reaches less)" * (
-        preset.name != PUBLISHED_PRESET and is_derived
-    )
+    is_small = preset.name != PUBLISHED_PRESET and is_derived
+    wrong = " (operations at the rates of large networks: a small one reaches less)" * is_small
     told = (
         ("time of a sample", f"{_between(sample_seconds, time_factors)}{wrong}", pace.evidence, pace.source),
         ("moments within a step", f"{len(layers)} layers", "derived", "the layers' operations"),

@@ -5,7 +5,7 @@ A study without a record, whose `predictions` these are, goes through the render
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -239,15 +239,10 @@ def show(study: Study, console: Console) -> None:
         table = PREDICTION.table(rows, brief=True)
         console.print(Text(table.attrs["caption"] or training, style="bold"), soft_wrap=True)
         console.print(screen.grid(table), width=WIDEST, crop=False)
-    for line in _rests_on(ORIGINS.of(study)):
-        console.print(Text(line), soft_wrap=True)
-
-
-def _rests_on(frame: pd.DataFrame) -> Iterator[str]:
+    inputs = ORIGINS.of(study)
     for kind in (ASSUMED, "not modelled"):
-        inputs = list(dict.fromkeys(frame.loc[frame["kind"] == kind, "input"]))
-        if inputs:
-            yield f"{kind}: {listed(inputs)}"
+        if own := list(dict.fromkeys(inputs.loc[inputs["kind"] == kind, "input"])):
+            console.print(Text(f"{kind}: {listed(own)}"), soft_wrap=True)
 
 
 def write(study: Study, stem: Path) -> None:
