@@ -92,9 +92,10 @@ def draws_of(scenario: Scenario, num_nodes: int) -> Draws:
     once = np.random.default_rng(seed_of(scenario, "once")).random((9, *shape))
     rate, latency, minimal, scattered, pace, *others = once
     own = np.random.default_rng([scenario.seed, len(STREAMS), zlib.crc32(scenario.rule.backend.encode())])
-    links = drawn(network.rate_factors, rate), drawn(network.latency_factors, latency)
+    links = [drawn(network.rate_factors, rate), drawn(network.latency_factors, latency)]
     computing = drawn(scenario.profile.time_factors, pace)
-    return Draws(scenario, num_nodes, *links, minimal, scattered < 0.5, computing, *others, own.random(shape))
+    found = [*links, minimal, scattered < 0.5, computing, *others, own.random(shape)]
+    return Draws._make([scenario, num_nodes, *found])
 
 
 class BucketExchange(NamedTuple):
