@@ -27,7 +27,7 @@ from dlscale.analysis.predict.network import Network
 from dlscale.base.errors import UsageError
 
 # As records name it; the version is raised with every change of a number.
-ENGINE, ENGINE_VERSION = "loggp", "2"
+ENGINE, ENGINE_VERSION = "loggp", "3"
 
 Nodes = NDArray[np.int64]
 Placement = Literal["packed", "scattered"]
