@@ -224,10 +224,9 @@ def of_one_fingerprint(attempts: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]
     """
     setup = [attempts["system"], attempts["setup"]]
     good = attempts[attempts["why"] == ""]
-    found = good.groupby(["system", "setup", "fingerprint"]).agg(
-        num=("number", "size"), latest=("started", "max")
-    )
-    found = found.reset_index().sort_values(["num", "latest", "fingerprint"], ascending=False)
+    groups = good.groupby(["system", "setup", "fingerprint"])
+    found = groups.agg(num=("number", "size"), latest=("started", "max")).reset_index()
+    found = found.sort_values(["num", "latest", "fingerprint"], ascending=False)
     drop, sentences = pd.Series(False, attempts.index), []
     for (system, name), group in found.groupby(["system", "setup"]):
         first = group.iloc[0]

@@ -52,9 +52,7 @@ def cell_frame(
     cell, options as text; `family` (a number), `training` and `curve` (texts); and cells that it is compared with.
     """
     names = curve_names(cells, settings=settings)
-    rows = [
-        {"id": cell_id, "curve": names.get(cell_id, ""), **_fields(cell)} for cell_id, cell in cells.items()
-    ]
+    rows = [{"id": key, "curve": names.get(key, ""), **_fields(cell)} for key, cell in cells.items()]
     known = pd.DataFrame(rows, columns=["id", "curve", *_FIELDS])
     frame = facts.merge(known, on="id").set_index("cell")
     for name in ("num_servers", "num_nodes", "split"):

@@ -75,9 +75,7 @@ def compare_studies(
     """
     sides = ([record_values(record) for record in a], [record_values(record) for record in b])
     variable, follows = field_table()["rules"]["points"], field_table()["follows"]
-    seen = {
-        name: [_seen(side, path_of(name)) for side in sides] for name in dict.fromkeys([*variable, *follows])
-    }
+    seen = {name: [_seen(side, path_of(name)) for side in sides] for name in {*variable, *follows}}
     varied = [name for name in variable if max(map(len, seen[name])) > 1]
     chosen = {*varied} if factors is None else factor_names(factors)
     keys = [name for name in varied if seen[name][0] & seen[name][1]]
@@ -123,9 +121,7 @@ def _differences(pairs: Sequence[tuple[list[Values], list[Values]]], ignored: se
                 }
             )
     rows.sort(key=lambda row: row["order"])
-    return frame_of(
-        rows, *("field", "factor", "title", "class", "blocks", "a", "b", "num_points", "of_points")
-    )
+    return frame_of(rows, "field", "factor", "title", "class", "blocks", "a", "b", "num_points", "of_points")
 
 
 def _by_point(side: Iterable[Values], paths: Sequence[str]) -> dict[Point, list[Values]]:
@@ -265,15 +261,12 @@ def between(a: Study, pairs: pd.DataFrame) -> Finding:
                 np.concatenate([over, np.full(len(under), np.nan)]),
                 np.concatenate([np.full(len(over), np.nan), under]),
             )
-            other = [
-                pair.get("curve_a", pair["curve"]),
-                plural(pair.get("num_ranks_a", pair["num_ranks"]), "rank"),
-            ]
-            is_other = other != [pair["curve"], plural(pair["num_ranks"], "rank")]
+            its = {name: pair.get(f"{name}_a", pair[name]) for name in ("curve", "num_ranks")}
+            is_other = any(pair[name] != value for name, value in its.items())
             rows.append(
                 {
                     "cell": pair["cell"],
-                    "training_a": ", ".join(other) * is_other,
+                    "training_a": f"{its['curve']}, {plural(its['num_ranks'], 'rank')}" * is_other,
                     **ratio(*unpaired).columns("ratio"),
                     "ratio_median": block_median(*unpaired),
                     "num_a": len(under),
@@ -305,10 +298,8 @@ def with_earlier(earlier: Sequence[Study]) -> Finding:
     def compute(newest: Study) -> pd.DataFrame:
         rows, *others = (_rates(study) for study in (newest, *earlier))
         by_cell = pd.concat([rows.head(0), *others]).groupby("id")["samples_per_second"]
-        known = by_cell.agg(
-            earlier_median="median", earlier_low="min", earlier_high="max", num_earlier="size"
-        )
-        rows = rows.merge(known, left_on="id", right_index=True)
+        past = by_cell.agg(earlier_median="median", earlier_low="min", earlier_high="max", num_earlier="size")
+        rows = rows.merge(past, left_on="id", right_index=True)
         rate = rows["samples_per_second"]
         rows["change"] = rate / rows["earlier_median"] - 1
         return rows.assign(outside=(rate < rows["earlier_low"]) | (rate > rows["earlier_high"]))

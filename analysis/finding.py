@@ -136,9 +136,7 @@ class Finding:
         common = [name for name in shown if shown[name].is_common and len({*texts[name]}) == 1]
         kept = [name for name in shown if name not in common and any(texts[name])]
         kept = kept if {*kept, *common} - PLACE.keys() else []
-        table = pd.DataFrame(
-            {shown[name].heading: texts[name] for name in kept}, index=frame.index, dtype=object
-        )
+        table = pd.DataFrame({shown[name].heading: texts[name] for name in kept}, frame.index, dtype=object)
         table.attrs["caption"] = ", ".join(filter(None, (texts[name][0] for name in common)))
         table.attrs["about"] = {shown[name].heading: shown[name].about for name in kept}
         return table

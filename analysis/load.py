@@ -86,9 +86,7 @@ class Study:
                 known[ids[text]] = cell
             return ids[text]
 
-        rows = [
-            attempt_row(number, record, id_of(record.case.cell)) for number, record in enumerate(self.records)
-        ]
+        rows = [attempt_row(place, one, id_of(one.case.cell)) for place, one in enumerate(self.records)]
         attempts = pd.DataFrame(rows, columns=[*ATTEMPTS, "started"]).astype(ATTEMPTS)
         started = [_in_utc(datetime.fromisoformat(moment)) for moment in attempts["started"]]
         attempts["started"] = pd.Series(started, attempts.index, dtype="datetime64[us, UTC]")  # of any year
@@ -176,9 +174,8 @@ class Study:
         frame = frame.astype({"cell": object})  # that of an empty frame has no type
         joined = frame.merge(self.cells[others], left_on="cell", right_index=True, how="left")
         place = pd.Series(np.arange(len(self.cells)), self.cells.index)
-        return joined.iloc[np.argsort(joined["cell"].map(place).to_numpy(), kind="stable")].reset_index(
-            drop=True
-        )
+        order = np.argsort(joined["cell"].map(place).to_numpy(), kind="stable")
+        return joined.iloc[order].reset_index(drop=True)
 
     @cached_property
     def windows(self) -> pd.DataFrame:

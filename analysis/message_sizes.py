@@ -150,23 +150,20 @@ def _ratios(times: pd.DataFrame, turns: pd.DataFrame, over: pd.Series, under: pd
 
 def _with_rates(rows: pd.DataFrame, run: MessageSizeRun) -> pd.DataFrame:
     """The rows with their bandwidths; between nodes the bound is the wire, where the system states it."""
-    num_bytes = rows["used_bytes"]
+    sent = rows["used_bytes"]
     rows["num_nodes"] = rows["num_ranks"] // (run.ranks_per_node or 1) if run.ranks_per_node else 1
     factors, least = (
         np.array([BY_NAME[name].bus_factor(int(size)) for name, size in pairs.itertuples(index=False)])
         for pairs in (rows[["collective", "num_ranks"]], rows[["collective", "num_nodes"]])
     )
-    rows["algbw_gb_per_second"] = 1e-9 * num_bytes / rows["seconds_center"]
-    rows["algbw_low"], rows["algbw_high"] = (
-        1e-9 * num_bytes / rows[f"seconds_{end}"] for end in ("high", "low")
-    )
+    rows["algbw_gb_per_second"] = 1e-9 * sent / rows["seconds_center"]
+    rows["algbw_low"], rows["algbw_high"] = (1e-9 * sent / rows[f"seconds_{end}"] for end in ("high", "low"))
     rows["busbw_gb_per_second"] = rows["algbw_gb_per_second"] * factors
-    rows["best_algbw_gb_per_second"] = 1e-9 * num_bytes / rows["best_seconds"]
-    if run.ranks_per_node and run.wire_bytes_per_second:
+    rows["best_algbw_gb_per_second"] = 1e-9 * sent / rows["best_seconds"]
+    wire = run.wire_bytes_per_second
+    if run.ranks_per_node and wire:
         for end, other in (("", "center"), ("_low", "high"), ("_high", "low")):
-            rows[f"fraction_of_bound{end}"] = (
-                least * num_bytes / run.wire_bytes_per_second / rows[f"seconds_{other}"]
-            )
+            rows[f"fraction_of_bound{end}"] = least * sent / wire / rows[f"seconds_{other}"]
     counts = ["num_launches", "num_calls"]
     return rows.rename(columns={"seconds_center": "median_seconds"}).assign(
         mode="hot",  # the only state of the caches
@@ -189,16 +186,14 @@ def _planned_rows(
 ) -> pd.DataFrame:
     """All rows that a run may have, in order: per point the driver's own, each setting's, each missing library's."""
     titles = {peer.name: peer.title for peer in run.peers}
-    variables = {(launch.backend, launch.setting): launch.variables for launch in launches}
-    hosts = [host for host in variables if host[0] != RING]  # whose operations have their own rows
+    given = {(launch.backend, launch.setting): launch.variables for launch in launches}
+    hosts = [host for host in given if host[0] != RING]  # whose operations have their own rows
     hosts.sort(key=lambda host: list(titles).index(host[0]))
     rows: list[tuple[object, ...]] = []
     for point in itertools.product(run.rank_counts, run.collectives, run.sizes):
         home = homes[point[0]]
         rows += [(*home, role, *point, *own, {}, "") for role, own in OURS.items()]
-        rows += [
-            (*host, PEER, *point, host[0], titles[host[0]], host[1], variables[host], "") for host in hosts
-        ]
+        rows += [(*host, PEER, *point, host[0], titles[host[0]], host[1], given[host], "") for host in hosts]
         rows += [
             (*NO_HOST, PEER, *point, peer.name, peer.title, "not measured", {}, peer.unusable)
             for peer in run.peers
@@ -280,21 +275,15 @@ def _agreement(launches: Sequence[MessageSizeLaunch]) -> tuple[bool, bool, str]:
         means[means["program"] == name].pivot_table("seconds", "block", "message_bytes", aggfunc="last")
         for name in ("dlscale", IMB)
     )
-    sizes = [
-        size for size in ours.columns.intersection(theirs.columns) if theirs[size].min() >= LEAST_SECONDS
-    ]
+    sizes = [one for one in ours.columns.intersection(theirs.columns) if theirs[one].min() >= LEAST_SECONDS]
     logs = np.log(pd.concat([ours[sizes], theirs[sizes]], axis=1).dropna())
     if not sizes or logs.empty:
         why = next((launch.failure for launch in launches if launch.failure), "nothing to compare it with")
         return False, False, f"not compared with {IMB}: {why}"
     num = len(sizes)
     overall = ratio(*(np.exp(part.mean(axis=1)) for part in (logs.iloc[:, :num], logs.iloc[:, num:])))
-    ratios = sorted(
-        ((ratio(ours[size], theirs[size]), size) for size in sizes), key=lambda pair: pair[0].center
-    )
-    least, most = (
-        f"{with_limits(*found[:3])} at {size_text(size)}" for found, size in (ratios[0], ratios[-1])
-    )
+    ratios = sorted(((ratio(ours[one], theirs[one]), one) for one in sizes), key=lambda pair: pair[0].center)
+    least, most = (f"{with_limits(*found[:3])} at {size_text(one)}" for found, one in (ratios[0], ratios[-1]))
     resolved = overall.low >= 1 - RESOLUTION and overall.high <= 1 + RESOLUTION
     text = f"{with_limits(*overall[:3], write=digits(2))} of {IMB}'s time over {num} sizes; {least} to {most}"
     valid = bool(resolved and abs(overall.center - 1) <= TOLERANCE)

@@ -225,9 +225,8 @@ def write_files(
     written: list[Path] = []
     if lines:
         commands = sorted({launch.command for launch in launches})
-        lines[0]["command"] = "; ".join(commands[:3]) + (
-            f"; and {len(commands) - 3} more" if len(commands) > 3 else ""
-        )
+        rest = f"; and {len(commands) - 3} more" if len(commands) > 3 else ""
+        lines[0]["command"] = "; ".join(commands[:3]) + rest
         write_atomically(folder / "collectives.csv", to_csv(lines), mode=0o644)
         written.append(folder / "collectives.csv")
     measured = rows[rows["median_seconds"].notna()]

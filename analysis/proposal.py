@@ -35,13 +35,7 @@ STEM = ("workload", "preset", "framework", "scaling_mode", "precision", "backend
 WIDTH = 3.5  # inches, of a figure: a column of a page
 ENDS = ("", "_low", "_high", "_n", "_method")  # of an interval's columns
 CURVE = ["family", "curve", "num_servers", "evidence"]
-GRAVE = (
-    "running",
-    "few_launches",
-    "evidence",
-    "systems",
-    "drift",
-)  # cautions that forbid a section
+GRAVE = ("running", "few_launches", "evidence", "systems", "drift")  # cautions that forbid a section
 VERDICTS = ("surely", "not", "possibly", "unknown")
 SENTENCES = ("measured", "machine", "evidence", "result", "threshold", "request")
 COST = "node_hours_per_million_samples"
@@ -262,13 +256,10 @@ def _draw(study: Study, own: pd.DataFrame, points: pd.DataFrame, stem: Path, thr
         axes.legend()
 
     rows = scaling.FINDING.of(study)
-    rows = rows[
-        (rows["family"] == own["family"].iloc[0]) & (rows["control"] == "train") & ~rows["is_exchanging"]
-    ]
+    is_own = rows["family"] == own["family"].iloc[0]
+    rows = rows[is_own & (rows["control"] == "train") & ~rows["is_exchanging"]]
     versus = rows.assign(**{f"efficiency{end}": rows[f"efficiency_none{end}"] for end in ENDS})
-    rows = pd.concat(
-        [frame for frame in (versus[~versus["cell"].isin(own["cell"])], own, points) if len(frame)]
-    )
+    rows = pd.concat([one for one in (versus[~versus["cell"].isin(own["cell"])], own, points) if len(one)])
     drawn = {
         "samples_per_second": ("throughput", scaling.draw_throughput),
         "efficiency": ("efficiency", efficiency),
@@ -277,9 +268,8 @@ def _draw(study: Study, own: pd.DataFrame, points: pd.DataFrame, stem: Path, thr
     for value, (name, draw) in drawn.items():
         if own[value].notna().any():
             with theme.used(figures.PAPER):
-                figure = figures.figure_of(
-                    Drawing(name=name, draw=draw), rows[rows[value].notna()], width=WIDTH
-                )
+                drawing = Drawing(name=name, draw=draw)
+                figure = figures.figure_of(drawing, rows[rows[value].notna()], width=WIDTH)
                 figures.save(figure, stem.with_name(f"{stem.name}-{name}"), origin=study.origin)
                 plt.close(figure)
             written.append(name)

@@ -49,9 +49,7 @@ def titled() -> dict[str, tuple[str, str]]:
 def field_at(path: str) -> Field | None:
     """The field at that path of a record; None if it is not compared. Raises KeyError if it is not in the table."""
     known = field_table()
-    if any(
-        path == prefix or path.startswith((f"{prefix}.", f"{prefix}[")) for prefix in known["not-compared"]
-    ):
+    if any(path == own or path.startswith((f"{own}.", f"{own}[")) for own in known["not-compared"]):
         return None
     # `x.*` stands for x.<name>, even if the name contains dots.
     row = next((row for row in titled() if row.endswith(".*") and path.startswith(row[:-1])), path)

@@ -46,10 +46,8 @@ class Interval(NamedTuple):
 
     def mapped(self, change: Any, *, falls: bool = False) -> Interval:
         """The interval of what `change` makes of the value; limits are swapped where it falls."""
-        low, high = change(self.low), change(self.high)
-        return self._replace(
-            center=change(self.center), low=high if falls else low, high=low if falls else high
-        )
+        low, high = map(change, (self.high, self.low) if falls else (self.low, self.high))
+        return self._replace(center=change(self.center), low=low, high=high)
 
     def complement(self) -> Interval:
         """1 minus this share."""
@@ -158,9 +156,8 @@ def t_interval(groups: Sequence[ArrayLike], *, center: float | None = None, leve
     n, paired = min(map(len, arrays)), "paired" if len(arrays) == 1 else "unpaired"
     center = float(sum(array.mean() for array in arrays)) if center is None else center
     if n < MIN_BLOCKS:
-        return Interval(
-            center, method=INSUFFICIENT if paired == "paired" else f"{INSUFFICIENT}, unpaired", n=n
-        )
+        method = INSUFFICIENT + ", unpaired" * (len(arrays) > 1)
+        return Interval(center, method=method, n=n)
     variances = np.array([array.var(ddof=1) / len(array) for array in arrays])
     spread = (variances**2 / [len(array) - 1 for array in arrays]).sum()
     freedom = variances.sum() ** 2 / spread if spread else np.inf

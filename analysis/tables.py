@@ -50,9 +50,8 @@ def launches(study: Study) -> pd.DataFrame:
     counting = study.good.loc[study.good["control"] != "canary", "number"]
     rate = (rows["global_batch"] / rows["seconds_per_step"]).where(~rows["control"].isin(WITHOUT_SAMPLES))
     tokens = rows["tokens_per_sample"].where(rows["tokens_per_sample"] > 0)
-    rows = rows.assign(
-        counts=rows["number"].isin(counting), samples_per_second=rate, tokens_per_second=rate * tokens
-    )
+    counts = rows["number"].isin(counting)
+    rows = rows.assign(counts=counts, samples_per_second=rate, tokens_per_second=rate * tokens)
     keys = ["system", "study", "case_id", "attempt"]
     return rows.sort_values(keys)[["number", *columns("launches")]].reset_index(drop=True)
 

@@ -99,10 +99,8 @@ def _buckets(study: Study) -> pd.DataFrame:
             own = times[:, :, np.array(sizes) == size].mean(axis=2).max(axis=1)
             yield {**common, "bucket_bytes": size, "num_buckets": count, "bucket_seconds": np.median(own)}
 
-    numbers = dict.fromkeys(
-        ("step_bytes", "step_seconds", "bucket_bytes", "num_buckets", "bucket_seconds"), float
-    )
-    found = study.rows(make, {"cut": str, **numbers}, controls=("exchange",))
+    numbers = ("step_bytes", "step_seconds", "bucket_bytes", "num_buckets", "bucket_seconds")
+    found = study.rows(make, {"cut": str, **dict.fromkeys(numbers, float)}, controls=("exchange",))
     # Launches whose training cut other buckets than most are left out.
     launches = found.drop_duplicates("number").groupby("cell")["cut"]
     usual = launches.agg(lambda cuts: cuts.value_counts().index[0]) if len(found) else {}
@@ -157,22 +155,20 @@ def _step(study: Study, key: str, crowd: str | None, alone: pd.DataFrame, mode: 
 
 def _prediction(own: pd.Series, none: pd.Series, alone: pd.Series, mode: str) -> dict[str, Any]:
     """The predicted and the measured step, over the blocks common to training, computation and exchange."""
-    seconds = pd.DataFrame({"measured": own, "computation": none, "exchange": alone}).dropna()
-    if seconds.empty:
+    steps = pd.DataFrame({"measured": own, "computation": none, "exchange": alone}).dropna()
+    if steps.empty:
         return {
             "notes": "no block in common with none on the same number of ranks and with communication only"
         }
-    computation, exchange = np.exp(np.log(seconds[["computation", "exchange"]]).mean())
+    computation, exchange = np.exp(np.log(steps[["computation", "exchange"]]).mean())
     longer, shorter = ("computation", "exchange") if exchange <= computation else ("exchange", "computation")
     hidden = NONE
     if mode != IN_LINE:  # (computation + exchange - measured) / shorter
-        hidden = difference(seconds["measured"], seconds[longer], seconds[shorter]).complement()
+        hidden = difference(steps["measured"], steps[longer], steps[shorter]).complement()
     return {
         "predicted_low_seconds": computation + exchange if mode == IN_LINE else max(computation, exchange),
         "predicted_high_seconds": computation + exchange,
-        **ratio(seconds["measured"], seconds["computation"] + seconds["exchange"]).columns(
-            "measured_over_sum"
-        ),
+        **ratio(steps["measured"], steps["computation"] + steps["exchange"]).columns("measured_over_sum"),
         **hidden.columns("hidden_of_prediction"),
     }
 
@@ -203,10 +199,8 @@ def _alone(row: Mapping[str, Any]) -> str:
         return f"{text}; it is not overlapped."
     if np.isnan(row["hidden"]):
         return f"{text}; how much of it is overlapped is not known."
-    if row["hidden"] < 0:
-        return (
-            f"{text}; it is not overlapped, and in training it takes {1 - row['hidden']:.2f} times as long."
-        )
+    if (hidden := row["hidden"]) < 0:
+        return f"{text}; it is not overlapped, and in training it takes {1 - hidden:.2f} times as long."
     return f"{text}; {percent(row, 'hidden')} of it is overlapped with the computation."
 
 

@@ -129,13 +129,11 @@ def results(rows: pd.DataFrame) -> list[str]:
     lacking: dict[str, list[str]] = {}
     for row in rows.to_dict("records"):
         where = f" over {row['over']}" * bool(row["over"]) + f" on {plural(row['num_ranks'], 'rank')}"
-        pair = f"{row['contender']} and {row['reference']}"
+        over, under = row["contender"], row["reference"]
         if row["verdict"] == "cannot be shown":
-            lacking.setdefault(row["reason"], []).append(
-                f"{row['contender']} versus {row['reference']}{where}"
-            )
+            lacking.setdefault(row["reason"], []).append(f"{over} versus {under}{where}")
         elif row["verdict"] == "alike":
-            found["alike"].append(f"{pair} are within {100 * BAND:.0f} % of each other{where}")
+            found["alike"].append(f"{over} and {under} are within {100 * BAND:.0f} % of each other{where}")
         else:
             test = f"corrected p {probability(row['p_adjusted'])}, {plural(row['num_blocks'], 'launch')}"
             limits = row["ratio_low"], row["ratio_high"]
@@ -143,12 +141,10 @@ def results(rows: pd.DataFrame) -> list[str]:
                 test += f"; {change(row['ratio_median'])} % in the median block"
             if row["verdict"] == "not shown":
                 span = " to ".join(f"{change(limit)} %" for limit in limits)
-                text = f"no significant difference between {pair}{where} ({span}, {test})"
+                text = f"no significant difference between {over} and {under}{where} ({span}, {test})"
             else:
                 size = with_limits(row["ratio"], *limits, write=change, unit=" %")
-                text = (
-                    f"{row['contender']} is {row['verdict']} than {row['reference']}{where} ({size}, {test})"
-                )
+                text = f"{over} is {row['verdict']} than {under}{where} ({size}, {test})"
             found[row["verdict"]].append(text)
     for reason, names in lacking.items():
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""

@@ -85,9 +85,7 @@ def _reading(record: Record) -> Iterator[dict[str, Any]]:
 
 
 def _why_nothing(record: Record) -> str:
-    reasons = dict.fromkeys(
-        f"{entry.source or entry.node}: {entry.reason}" for entry in record.energy if entry.reason
-    )
+    reasons = dict.fromkeys(f"{one.source or one.node}: {one.reason}" for one in record.energy if one.reason)
     return "; ".join(reasons) or "no counter was read"
 
 

@@ -46,9 +46,8 @@ def evaluations(study: Study) -> pd.DataFrame:
     started = starts[STARTS].sum(axis=1, skipna=False) + frame["set_up_seconds"]
     # A training that was saved knows the starts of all its launches.
     frame["outside_seconds"] = frame["outside_seconds"].where(frame["num_launches"] > 0, started)
-    frame["seconds"] = frame[["outside_seconds", "training_seconds", "evaluating_seconds"]].sum(
-        axis=1, skipna=False
-    )
+    spent = frame[["outside_seconds", "training_seconds", "evaluating_seconds"]]
+    frame["seconds"] = spent.sum(axis=1, skipna=False)
     return frame
 
 

@@ -57,11 +57,9 @@ def first_failure(frame: pd.DataFrame) -> str:
     if len(lasting):
         first = lasting.iloc[np.argmin(lasting["block_number"])]
         node = f", node {first['node']}" if first["node"] else ""
-        where = (
-            f"{first['name']} on {plural(first['num_ranks'], 'rank')}, block {first['block_number']}{node}"
-        )
+        at = f"{first['name']} on {plural(first['num_ranks'], 'rank')}, block {first['block_number']}{node}"
         cases = plural(lasting["case"].nunique(), "case")
-        texts.append(f"{cases} gave no number. First: {where}: {first['why']}.")
+        texts.append(f"{cases} gave no number. First: {at}: {first['why']}.")
     if repeated:
         texts.append(f"{plural(repeated, 'attempt')} failed and succeeded when repeated.")
     left = [

@@ -32,7 +32,6 @@ from dlscale.benchmarks.records.record import Record
 OPERATIONS = ("exchange", "sum", "gather")  # of a record's calls: their first words
 VALUES = ("least", "most", "bytes")
 COUNTS = [f"num_{operation}s" for operation in OPERATIONS]
-SECONDS = ["halo_seconds", "halo_seconds_of_the_last", "halo_seconds_alone"]
 
 
 def halos(study: Study) -> pd.DataFrame:
@@ -65,9 +64,7 @@ def halos(study: Study) -> pd.DataFrame:
                 "calls": calls,
             }
         )
-    return frame_of(
-        rows, "cell", *COUNTS, "halo_bytes", *SECONDS, *NONE.columns("halo_share"), *peaks, "calls"
-    )
+    return frame_of(rows, "cell", *NONE.columns("halo_share"))
 
 
 def _of_launch(record: Record) -> Iterable[dict[str, float]]:
@@ -89,9 +86,8 @@ def _cost(rows: pd.DataFrame) -> str:
         f"{row['curve']}: {interval(row, 'halo_share', factor=100, write=digits(1), unit=' %')}"
         for row in rows.to_dict("records")
     ]
-    what = (
-        f"{size_text(round(first['halo_bytes']))} in {plural(len(first['calls']), 'call')} per step and rank"
-    )
+    calls = plural(len(first["calls"]), "call")
+    what = f"{size_text(round(first['halo_bytes']))} in {calls} per step and rank"
     return f"Halos on {plural(first['num_ranks'], 'rank')}, {what}, take of a step: {'; '.join(shares)}."
 
 

@@ -43,10 +43,7 @@ def profiles(study: Study) -> pd.DataFrame:
         found = [profile for number in own["number"] if (profile := study.records[number].profile)]
         if found:
             rows.append({"cell": key, **_parts(found)})
-    counts = ("num_launches", "num_steps", "num_gradients", "num_bytes")
-    return frame_of(
-        rows, "cell", *counts, *TIMES, *NONE.columns("stamps_ratio"), "moments", "ready", "shares"
-    )
+    return frame_of(rows, "cell", *NONE.columns("stamps_ratio"), "moments", "ready", "shares")
 
 
 def _parts(found: Sequence[StepProfile]) -> dict[str, Any]:

@@ -46,10 +46,8 @@ def scaling(study: Study) -> pd.DataFrame:
             notes.append(f"fewer than 6 launches: no {100 * LEVEL:.0f} % interval of samples/s")
         for name, base in (("efficiency_none", "base_none"), ("efficiency_backend", "base_own")):
             own = name == "efficiency_backend" and cell["is_exchanging"]
-            efficiency, median, why = _relation(
-                rates, by_cell, key, cell[base if own else "base_none"], own=own
-            )
-            row |= efficiency.columns(name) | {f"{name}_median": median}
+            value, median, why = _relation(rates, by_cell, key, cell[base if own else "base_none"], own=own)
+            row |= value.columns(name) | {f"{name}_median": median}
             notes += [note for note in why if note not in notes]
         for name, control in (("input_stall", "loader"), ("input_loss", "synthetic")):
             is_known = cell["control"] == "train" and cell[control] in steps
@@ -57,10 +55,8 @@ def scaling(study: Study) -> pd.DataFrame:
             row |= (share if control == "loader" else share.complement()).columns(name)
         found.append(row | {"notes": "; ".join(notes)})
     frame = pd.DataFrame(found, cells.index, columns=list(found[0]) if found else _NUMBERS)
-    counts = cells[
-        ["num_launches", "num_planned", "base_ranks", "num_ranks", "num_nodes", "tokens_per_sample"]
-    ]
-    frame = counts.join(frame)
+    given = ["base_ranks", "num_ranks", "num_nodes", "tokens_per_sample"]
+    frame = cells[["num_launches", "num_planned", *given]].join(frame)
     for end in ENDS:
         factor = 1 if end == "_n" else frame["num_ranks"] / frame["base_ranks"]
         frame[f"speed_up{end}"] = frame[f"efficiency_none{end}"] * factor
@@ -70,7 +66,7 @@ def scaling(study: Study) -> pd.DataFrame:
     frame["node_hours_per_million_samples"] = frame["num_nodes"] * 1e6 / frame["samples_per_second"] / 3600
     frame["launches"] = frame["num_launches"].astype(str) + "/" + frame["num_planned"].astype(str)
     frame = frame.join(study.ranks.groupby("cell")[list(MEMORY)].max())
-    return frame.drop(columns=["base_ranks", "num_ranks", "num_nodes", "tokens_per_sample"]).reset_index()
+    return frame.drop(columns=given).reset_index()
 
 
 _NUMBERS = [
@@ -104,10 +100,8 @@ def _relation(
         notes.append(f"{relation}: {named} on {ranks} is {cells[base]['evidence']}, not {cell['evidence']}")
     path = links(rates, cells, key, base)
     if path is None or path:
-        places = [
-            f"{cells[link]['backend']} on {plural(cells[link]['num_ranks'], 'rank')}" for link in path or ()
-        ]
-        how = f"; chained through {listed(places)}, which ran in both jobs" if path else ", so unpaired"
+        via = [f"{cells[one]['backend']} on {plural(cells[one]['num_ranks'], 'rank')}" for one in path or ()]
+        how = f"; chained through {listed(via)}, which ran in both jobs" if path else ", so unpaired"
         notes.append(f"{relation}: no block in common with {named} on {ranks}{how}")
     steps = [rates[one] for one in (key, *(path or ()), base)]
     found, median = ratio(*steps), block_median(*steps)
@@ -142,11 +136,10 @@ def links(rates: pd.DataFrame, cells: Mapping[str, Any], key: str, base: str) ->
         seen = {key}
         while paths:
             path = paths.pop(0)
-            if path[-1] != key and (there[path[-1]] & there[base]).sum() >= MIN_BLOCKS:
+            last = there[path[-1]]
+            if path[-1] != key and (last & there[base]).sum() >= MIN_BLOCKS:
                 return path[1:]
-            ready = [
-                one for one in among if one not in seen and (there[one] & there[path[-1]]).sum() >= MIN_BLOCKS
-            ]
+            ready = [one for one in among if one not in seen and (there[one] & last).sum() >= MIN_BLOCKS]
             seen.update(ready)
             paths += [[*path, one] for one in ready]
     return None
@@ -159,9 +152,8 @@ def _flaws(study: Study, cells: pd.DataFrame) -> dict[str, list[str]]:
         is_resumed=study.good["part"] > 1,
         has_skipped=study.good["skipped"] > 0,
     ).groupby("cell")
-    sums = (
-        good[["is_steady", "is_repeated", "is_resumed", "skipped"]].sum().reindex(cells.index, fill_value=0)
-    )
+    flags = ["is_steady", "is_repeated", "is_resumed", "skipped"]
+    sums = good[flags].sum().reindex(cells.index, fill_value=0)
     worst = good.agg(windows=("num_windows", "min"), skew=("skew", "median"), pause=("pause_seconds", "max"))
     worst = worst.reindex(cells.index)
     oversubscribed = set(study.launches.loc[study.launches["is_oversubscribed"], "cell"])

@@ -194,9 +194,7 @@ def _related(cells: Mapping[str, Cell], places: pd.DataFrame) -> dict[str, tuple
             if several or key not in compared or len(plain) == len(compared):
                 plain = []
             related = {
-                "base": min(
-                    bases, key=lambda other: (own[other].split != cell.split, own[other].split), default=""
-                ),
+                "base": min(bases, key=lambda it: (own[it].split != cell.split, own[it].split), default=""),
                 "synchronous": next(iter(alike), ""),
                 "reference": min(plain, key=lambda other: _plainness(own[other]), default=""),
             }
@@ -248,9 +246,8 @@ def _said(rows: pd.DataFrame) -> str:
         ratios = known.apply(lambda row: f"{row['name']} {interval(row, name, write=digits(2))}", axis=1)
         verdicts = known["verdict"].map(lambda verdict: f" ({verdict})" if verdict else "")
         return f"{reached}. Times as fast{place} as {known[kind].iloc[0]}: {listed(ratios + verdicts)}."
-    return reached + (
-        "; too few seeds to compare times." if rows["num_trainings"].max() < MIN_BLOCKS else "."
-    )
+    is_few = rows["num_trainings"].max() < MIN_BLOCKS
+    return reached + ("; too few seeds to compare times." if is_few else ".")
 
 
 def draw_times(rows: pd.DataFrame, axes: theme.Axes) -> None:

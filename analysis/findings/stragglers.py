@@ -141,9 +141,8 @@ def sentence(frame: pd.DataFrame) -> str:
     several = rows["training"].nunique() > 1
     lines = []
     for row in late.to_dict("records"):
-        who = (
-            f"Host {row['host']}" if np.isnan(row["rank"]) else f"Rank {row['rank']:.0f} (host {row['host']})"
-        )
+        host, rank = row["host"], row["rank"]
+        who = f"Host {host}" if np.isnan(rank) else f"Rank {rank:.0f} (host {host})"
         slower = interval(row, "slower", factor=100, write=digits(1), unit=" %")
         of = f" of {row['training']}" if several else ""
         lines.append(f"{who} is late on {row['num_ranks']} ranks{of}: {slower} slower without communication.")
@@ -164,10 +163,9 @@ def draw(rows: pd.DataFrame, axes: Axes) -> None:
     limits = [-limit, -limit / 2, 0, limit / 2, limit]
     axes.figure.colorbar(image, ax=axes, ticks=limits, format="%+.0f", label="slower than the median [%]")
     names = [f"{host} {rank}" for rank, host in enumerate(first["hosts"])]
+    late_hosts = set(late.loc[late["rank"].isna(), "host"])
     for rank, name in enumerate(names if len(names) <= MOST_NAMED else ()):
-        is_late = rank in set(late["rank"]) or first["hosts"][rank] in set(
-            late.loc[late["rank"].isna(), "host"]
-        )
+        is_late = rank in set(late["rank"]) or first["hosts"][rank] in late_hosts
         place, weight = (rank + 0.5) / len(names), "bold" if is_late else "normal"
         axes.text(-0.02, place, name, weight=weight, ha="right", va="center", fontsize=7)
     axes.set(xticks=[], yticks=[], xlabel=f"windows of {plural(first['num_launches'], 'launch')}")

@@ -130,12 +130,10 @@ def _strong(last: pd.DataFrame) -> str:
 
 def _reach(own: pd.DataFrame) -> str:
     """The most ranks that keep 80 % of the ideal speed for certain; where three sizes or more were measured."""
-    rated = own[
-        own["is_exchanging"] & own["efficiency_none"].notna() & (own["num_ranks"] > own["base_ranks"])
-    ]
-    if rated["num_ranks"].nunique() < 3:
+    rows = own[own["is_exchanging"] & own["efficiency_none"].notna() & (own["num_ranks"] > own["base_ranks"])]
+    if rows["num_ranks"].nunique() < 3:
         return ""
-    kept = rated[rated["efficiency_none_low"] >= ENOUGH]
+    kept = rows[rows["efficiency_none_low"] >= ENOUGH]
     if kept.empty:
         return f" No backend is shown to keep {100 * ENOUGH:.0f} %."
     row = kept.sort_values("num_ranks").iloc[-1]

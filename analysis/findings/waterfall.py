@@ -88,9 +88,7 @@ def staircase(cell: Mapping[str, Any], known: Set[str], *, is_together: bool) ->
     ends = {BATCH: "alone"} if is_smaller else {}
     ends |= {THIN: "thin"} if cell["split"] > 1 else {}
     # With a control of what 1 rank computes but not of its input, the input stall may be in either of two stairs.
-    is_apart = is_resident and all(
-        level not in known or f"{level}_resident" in known for level in ends.values()
-    )
+    is_apart = is_resident and all(end not in known or f"{end}_resident" in known for end in ends.values())
     ends |= {SHARING: "" if is_apart else "unknown", INPUT: "mean"} if reads else {SHARING: "mean"}
     ends[STRAGGLERS] = "latest" if is_together else "unknown"
     last = {HALOS: "haloed"} if "haloed" in known else {GATHERING: "gathered"} if "gathered" in known else {}
@@ -126,9 +124,7 @@ def stairs_of(study: Study) -> dict[str, tuple[Levels, dict[str, Terms]] | str]:
 def waiting_shares(study: Study) -> pd.DataFrame:
     """Communication and waiting over the measured step, blocks x cells; NaN where it is not known by itself."""
     known = {key: found for key, found in study.once(stairs_of).items() if not isinstance(found, str)}
-    shares = {
-        key: levels.by_block(stairs[WAITING]) for key, (levels, stairs) in known.items() if WAITING in stairs
-    }
+    shares = {key: own.by_block(stairs[WAITING]) for key, (own, stairs) in known.items() if WAITING in stairs}
     return pd.DataFrame(shares, dtype=float)
 
 

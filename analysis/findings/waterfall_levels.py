@@ -91,10 +91,8 @@ class Levels:
         if distant:
             groups += [sum(distant.values()) * logs for logs in self.between]
             groups.append(sum(weight * self.far[name] for name, weight in distant.items()))
-        found = t_interval([np.asarray(group, float) for group in groups], center=center, level=level)
-        return (
-            found._replace(method=found.method.replace("unpaired", "chained")) if self.is_chained else found
-        )
+        own = t_interval([np.asarray(group, float) for group in groups], center=center, level=level)
+        return own._replace(method=own.method.replace("unpaired", "chained")) if self.is_chained else own
 
     def by_block(self, terms: Terms) -> pd.Series:
         """The sum in each block, as a share of the measured step; NaN if a level is far."""
@@ -143,9 +141,8 @@ def levels_of(study: Study) -> dict[str, Levels | str]:
     for key, cell in first[first["control"] == "train"].iterrows():
         bases.setdefault((cell["base_family"], cell["evidence"]), key)
         bases.setdefault((cell["base_family"],), key)
-    seconds = {
-        name: dict(zip(frame, frame.to_numpy().T, strict=True)) for name, frame in _wide_frames(study).items()
-    }
+    wide = _wide_frames(study).items()
+    seconds = {name: dict(zip(frame, frame.to_numpy().T, strict=True)) for name, frame in wide}
     found: dict[str, Levels | str] = {}
     by_key = cells.to_dict("index")
     for key, cell in by_key.items():

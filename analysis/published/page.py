@@ -38,6 +38,7 @@ def claims_table(rows: pd.DataFrame) -> pd.DataFrame:
     """The claims as texts, with reason and reading."""
     bands = rows[["predicted", "predicted_low", "predicted_high"]].astype(float).itertuples(index=False)
     ends = rows[["published_low", "published_high"]].itertuples(index=False)
+    reasons = rows["reason"].fillna("")
     readings = ["" if pd.isna(it) else f"read: {it}" for it in rows["reading"]]
     texts = {
         "figure": rows["figure"].tolist(),
@@ -45,9 +46,7 @@ def claims_table(rows: pd.DataFrame) -> pd.DataFrame:
         "published": [range_text(*it) for it in ends],
         "predicted": [with_limits(*it, write=_no_small) or "-" for it in bands],
         "verdict": rows["verdict"].tolist(),
-        "reason": [
-            "; ".join(filter(None, it)) for it in zip(rows["reason"].fillna(""), readings, strict=True)
-        ],
+        "reason": ["; ".join(filter(None, it)) for it in zip(reasons, readings, strict=True)],
     }
     return pd.DataFrame(texts, rows.index, dtype=object)
 
@@ -113,11 +112,9 @@ def checks_screen(
 def _details(rows: pd.DataFrame) -> Iterator[tuple[str, str, str, str]]:
     """A row per comparison, and per published value that contradicts others."""
     for row in rows[(rows["kind"] != UNKNOWN) & (rows["verdict"] != CONSISTENT)].to_dict("records"):
-        quantity, open_end = row["quantity"].replace("_", " "), float("inf")
+        quantity, inf = row["quantity"].replace("_", " "), float("inf")
         published = range_text(row["published_low"], row["published_high"])
-        ends = [
-            float("nan") if row[name] == open_end else row[name] for name in ("ours", "ours_low", "ours_high")
-        ]
+        ends = [float("nan") if row[name] == inf else row[name] for name in ("ours", "ours_low", "ours_high")]
         ours, whose = with_limits(*ends), f"({row['curve']}, {row['evidence']})"
         value = f"{row['series']}: {quantity} [{row['unit']}] at {row['x'] or 0:g} {row['x_unit']}"
         if row["kind"] == "shape":

@@ -247,9 +247,8 @@ def _rows(path: Path, model: type[Row]) -> list[Row]:
         raise UsageError(f"{path} cannot be read ({error}); correct it") from None
     except (ValueError, csv.Error) as error:
         problem = first_problem(error) if isinstance(error, ValidationError) else error
-        raise UsageError(
-            f"{path}, line {line}: {str(problem).removeprefix('the file: ')}; correct it"
-        ) from None
+        text = str(problem).removeprefix("the file: ")
+        raise UsageError(f"{path}, line {line}: {text}; correct it") from None
     return rows
 
 

@@ -115,11 +115,9 @@ def write(
     A printed one (`width`) has a LaTeX file with its caption, which begins with `warning`. Where one file cannot be
     written, UsageError is raised and those of an earlier call stay, all of them.
     """
-    paths = []
+    paths, found = [], drawn(study, findings, only=only, backends=backends, width=width)
     with theme.used(PAPER if width else {}), all_or_nothing(folder) as place:
-        for stem, drawing, finding, rows, figure in drawn(
-            study, findings, only=only, backends=backends, width=width
-        ):
+        for stem, drawing, finding, rows, figure in found:
             save(figure, place / stem, origin=study.origin)
             if not width:  # the page has the same drawing
                 study.drawn[stem] = as_element((place / f"{stem}.svg").read_text(encoding="utf-8"))

@@ -30,9 +30,7 @@ _MARKUP = re.compile(r"([\\`*<|~$]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|\](?=[(\[:]))")
 
 def as_data(study: Study, findings: Iterable[Finding]) -> dict[str, Any]:
     """What `--json` has: one list of rows per finding, under its name, with the frame's columns as keys."""
-    found = {
-        finding.name: rows_of(finding.exported(finding.of(study))) for finding in findings if finding.columns
-    }
+    found = {one.name: rows_of(one.exported(one.of(study))) for one in findings if one.columns}
     return {"schema": 2, **found}
 
 
@@ -50,9 +48,7 @@ def _plain(value: Any) -> Any:
 
 def as_csv(frame: pd.DataFrame) -> str:
     """A frame as CSV. Text that a spreadsheet would take for a formula begins with an apostrophe."""
-    texts = {
-        name: frame[name].map(as_cell) for name in frame if not pd.api.types.is_numeric_dtype(frame[name])
-    }
+    texts = {key: frame[key].map(as_cell) for key in frame if not pd.api.types.is_numeric_dtype(frame[key])}
     return str(frame.assign(**texts).to_csv(index=False, lineterminator="\n"))
 
 
@@ -152,9 +148,8 @@ def _parquet(frame: pd.DataFrame, about: Mapping[str, str], origin: str) -> byte
     table = arrow.Table.from_pandas(frame, preserve_index=False)
     fields = [field.with_metadata({"description": _about(field.name, about)}) for field in table.schema]
     sink = arrow.BufferOutputStream()
-    parquet.write_table(
-        table.cast(arrow.schema(fields, metadata={"dlscale": origin})), sink, compression="zstd"
-    )
+    schema = arrow.schema(fields, metadata={"dlscale": origin})
+    parquet.write_table(table.cast(schema), sink, compression="zstd")
     return bytes(sink.getvalue())
 
 
