@@ -294,10 +294,5 @@ def _parts(attempts: pd.DataFrame) -> pd.DataFrame:
     if attempts["system"].nunique() > 1:
         names = attempts["system"] + " " + names
     names += np.where(part > 1, ", part " + part.astype(str), "")
-    return pd.DataFrame(
-        {
-            "block": names,
-            "part": part,
-            "pause_seconds": pd.Series(pauses, dtype=float).reindex(attempts.index),
-        }
-    )
+    pause_seconds = pd.Series(pauses, dtype=float).reindex(attempts.index)
+    return pd.DataFrame({"block": names, "part": part, "pause_seconds": pause_seconds})

@@ -29,17 +29,9 @@ RESOURCES = ("cores_per_rank", "threads_per_rank", "batch")  # in which a refere
 # What belongs to a curve, next to its split.
 OWN = ["backend", "backend_options", "algorithm", "algorithm_options", "shard"]
 ORDER = [
-    *(
-        "family",
-        "is_exchanging",
-        "backend",
-        "is_other_algorithm",
-        "algorithm",
-        "is_sharded",
-        "shard",
-        "split",
-    ),
-    *("options_place", "learning_rate", "control_place", "num_ranks", "num_servers", "num_nodes", "evidence"),
+    *("family", "is_exchanging", "backend", "is_other_algorithm", "algorithm", "is_sharded", "shard"),
+    *("split", "options_place", "learning_rate", "control_place", "num_ranks", "num_servers"),
+    *("num_nodes", "evidence"),
 ]
 
 

@@ -13,21 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from dlscale.analysis import record_fields
 from dlscale.analysis.finding import COUNT, PLACE, Column, Finding, frame_of
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.comparison import change
 from dlscale.analysis.load import Study
-from dlscale.analysis.record_fields import (
-    CLASSES,
-    Value,
-    covers,
-    factor_names,
-    field_at,
-    field_table,
-    path_of,
-    record_values,
-    short_name,
-)
+from dlscale.analysis.record_fields import Value, field_table
 from dlscale.analysis.statistics import block_median, ratio
 from dlscale.analysis.text import plural
 from dlscale.benchmarks.records.record import Record
@@ -73,13 +64,18 @@ def compare_studies(
 
     Raises UsageError for a factor that is not a field.
     """
-    sides = ([record_values(record) for record in a], [record_values(record) for record in b])
+    sides = (
+        [record_fields.record_values(record) for record in a],
+        [record_fields.record_values(record) for record in b],
+    )
     variable, follows = field_table()["rules"]["points"], field_table()["follows"]
-    seen = {name: [_seen(side, path_of(name)) for side in sides] for name in {*variable, *follows}}
+    seen = {
+        name: [_seen(side, record_fields.path_of(name)) for side in sides] for name in {*variable, *follows}
+    }
     varied = [name for name in variable if max(map(len, seen[name])) > 1]
-    chosen = {*varied} if factors is None else factor_names(factors)
+    chosen = {*varied} if factors is None else record_fields.factor_names(factors)
     keys = [name for name in varied if seen[name][0] & seen[name][1]]
-    groups = [_by_point(side, [path_of(name) for name in keys]) for side in sides]
+    groups = [_by_point(side, [record_fields.path_of(name) for name in keys]) for side in sides]
     common = groups[0].keys() & groups[1].keys()
     if not common:
         keys, groups, common = [], [{(): side} for side in sides], {()}
@@ -99,8 +95,8 @@ def _differences(pairs: Sequence[tuple[list[Values], list[Values]]], ignored: se
     several_nodes = any(values.get("case.cell.num_nodes", 1) != 1 for values in everything)
     rows: list[dict[str, Any]] = []
     for path in {path for values in everything for path in values}:
-        what, name = field_at(path), short_name(path)
-        if what is None or any(covers(factor, name) for factor in ignored):
+        what, name = record_fields.field_at(path), record_fields.short_name(path)
+        if what is None or any(record_fields.covers(factor, name) for factor in ignored):
             continue
         seen = [(_seen(a, path), _seen(b, path)) for a, b in pairs]
         differing = [pair for pair in seen if _differ(*pair, is_range=what.is_range)]
@@ -116,7 +112,7 @@ def _differences(pairs: Sequence[tuple[list[Values], list[Values]]], ignored: se
                     "b": _ordered(value for _, b in differing for value in b),
                     "num_points": len(differing),
                     "of_points": len(pairs),
-                    "order": (CLASSES.index(what.kind), what.position, path),
+                    "order": (record_fields.CLASSES.index(what.kind), what.position, path),
                     "is_range": what.is_range,
                 }
             )
@@ -257,10 +253,8 @@ def between(a: Study, pairs: pd.DataFrame) -> Finding:
         for pair in pairs.to_dict("records"):
             over, under = wide[0][pair["cell"]].dropna(), wide[1][pair["cell_a"]].dropna()
             # Blocks of two studies are never paired, even if the studies have the same name.
-            unpaired = (
-                np.concatenate([over, np.full(len(under), np.nan)]),
-                np.concatenate([np.full(len(over), np.nan), under]),
-            )
+            gaps = [np.full(len(own), np.nan) for own in (over, under)]
+            unpaired = np.concatenate([over, gaps[1]]), np.concatenate([gaps[0], under])
             its = {name: pair.get(f"{name}_a", pair[name]) for name in ("curve", "num_ranks")}
             is_other = any(pair[name] != value for name, value in its.items())
             rows.append(

@@ -184,6 +184,11 @@ def of_trainings(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     return [(str(rows["training"].iloc[0]), rows) for _, rows in frame.groupby("family", dropna=False)]
 
 
+def each_said(frame: pd.DataFrame, say: Callable[[pd.DataFrame], str]) -> str:
+    """What `say` makes of each training's rows on its most ranks, a line each; those without are left out."""
+    return "\n".join(filter(None, (say(on_most_ranks(rows)) for _, rows in of_trainings(frame))))
+
+
 def on_most_ranks(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of each training on its largest number of ranks."""
     most = frame.groupby("family")["num_ranks"].transform("max")

@@ -179,25 +179,16 @@ def facts(study: Study, rows: pd.DataFrame, *, threshold: float, samples: int = 
         said = dict.fromkeys(line for number in numbers for line in lines(name, study.records[number]))
         machine[name] = words.listed(said)
     found: Facts = dict(zip(("surely", "lost", "possibly", "unknown"), keeping.values(), strict=True))
-    found |= {
-        "surely": next(iter(found["surely"][::-1]), None),
-        "possibly": next(iter(found["possibly"][::-1]), None),
-        "lost": next(iter(found["lost"]), None),
-    }
+    found |= {name: next(iter(found[name][::-1]), None) for name in ("surely", "possibly")}
+    found["lost"] = next(iter(found["lost"]), None)
     found |= {"first": records[0], "sizes": records, "largest": measured[-1], "machine": machine}
     smaller = [row for row in measured if row["num_ranks"] < measured[-1]["num_ranks"]]
     scaled = rows[rows["num_ranks"] != rows["base_ranks"]]
-    found |= {
-        "before": next(iter(smaller[::-1]), None),
-        "is_decided": bool((scaled["keeps_threshold"] != "unknown").any()),
-    }
+    found["before"] = next(iter(smaller[::-1]), None)
+    found["is_decided"] = bool((scaled["keeps_threshold"] != "unknown").any())
     found |= {"threshold": f"{100 * threshold:g} %", "is_busy": cautions.is_busy(study)}
-    found |= {
-        "samples": samples,
-        "runs": runs,
-        "predicted": len(points),
-        "doubts": sorted({*points["doubts"]} - {""}),
-    }
+    found |= {"samples": samples, "runs": runs, "predicted": len(points)}
+    found["doubts"] = sorted({*points["doubts"]} - {""})
     found["title"] = " ".join(lines("title", found))
     if samples and found["surely"]:
         hours = _rate(found["surely"]).rate(samples / 3600)

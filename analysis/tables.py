@@ -65,17 +65,13 @@ FACTS = [
 def _facts(record: Record) -> tuple[Any, ...]:
     """What launches have of a record that no finding needs: FACTS."""
     cell, windows = record.case.cell, record.counted
+    failure = record.failure.kind if record.failure else ""
 
     def most(value: Callable[[Any], Any]) -> float | None:
         return max(filter(None, map(value, record.ranks)), default=None)
 
     return (
-        *(
-            record.started_at,
-            record.case.position,
-            record.failure.kind if record.failure else "",
-            len(windows),
-        ),
+        *(record.started_at, record.case.position, failure, len(windows)),
         float(windows.num_steps.sum()),
         float(num_samples(windows, cell).sum()),
         most(lambda rank: rank.peak_rss_bytes),
@@ -153,11 +149,9 @@ def _windows(record: Record) -> Columns:
 
 def _ranks(record: Record) -> Columns:
     own, num_ranks = record.windows, record.case.cell.num_ranks
-    steps = (
-        np.repeat(own.num_steps[:, np.newaxis], num_ranks, axis=1)
-        if own.rank_steps is None
-        else own.rank_steps
-    )
+    steps = own.rank_steps
+    if steps is None:
+        steps = np.repeat(own.num_steps[:, np.newaxis], num_ranks, axis=1)
     return {
         "window": np.repeat(np.arange(len(own)), num_ranks),
         "rank": np.tile(np.arange(num_ranks), len(own)),
@@ -171,11 +165,8 @@ def trainings(study: Study, attempts: pd.DataFrame) -> pd.DataFrame:
     """One row per training that counts and ended by itself; `seconds` are from the launch to its end."""
     names = {"step": "num_steps", "samples": "num_samples", "epoch": "num_epochs", "is_reached": "reached"}
     own = evaluations.trainings(study).rename(columns=names)
-    kept = [
-        name
-        for name in columns("trainings")
-        if name in own and (name not in attempts or name in names.values())
-    ]
+    new = names.values()
+    kept = [name for name in columns("trainings") if name in own and (name not in attempts or name in new)]
     shared = attempts.drop(columns=attempts.columns.intersection(kept))
     return shared.merge(own[["number", *kept]], on="number")[[*columns("trainings")]]
 

@@ -86,10 +86,8 @@ def _others(study: Study) -> Iterator[tuple[str, str]]:
     more = " ..." if len(left) > MOST_NAMED else ""
     yield "left_out", f"Left out: {'; '.join(left[:MOST_NAMED])}{more}." if left else ""
     old = sum(study.records[number].gates_version is None for number in study.good["number"])
-    yield (
-        "gates",
-        f"The gates that had to pass are not listed in {plural(old, 'older record')}." if old else "",
-    )
+    text = f"The gates that had to pass are not listed in {plural(old, 'older record')}."
+    yield "gates", text * bool(old)
 
 
 def _drifts(study: Study) -> Iterator[str]:

@@ -24,10 +24,8 @@ from dlscale.benchmarks.records.record import Record
 
 TYPES: dict[str, type] = {"joules_per_sample": float, "watts": float, "sources": str, "reason": str}
 COUNTED = {"rapl": "processors and memory", "pm_counters": "whole nodes", "nvml": "GPUs", "amdsmi": "GPUs"}
-WHOLE, PARTS = (
-    ("pm_counters",),
-    ("rapl", "nvml", "amdsmi"),
-)  # counters that add up, whole nodes before their parts
+# Counters that add up, whole nodes before their parts.
+WHOLE, PARTS = ("pm_counters",), ("rapl", "nvml", "amdsmi")
 
 
 def energy(study: Study) -> pd.DataFrame:

@@ -13,17 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from dlscale.analysis.finding import (
-    COUNT,
-    MILLISECONDS,
-    PLACE,
-    SHARE,
-    Column,
-    Finding,
-    frame_of,
-    of_trainings,
-    on_most_ranks,
-)
+from dlscale.analysis.finding import COUNT, MILLISECONDS, PLACE, SHARE, Column, Finding, each_said, frame_of
 from dlscale.analysis.load import Study
 from dlscale.analysis.statistics import NONE, ratio
 from dlscale.analysis.text import digits, interval, plural, size_text
@@ -39,10 +29,8 @@ def halos(study: Study) -> pd.DataFrame:
     launches = study.rows(_of_launch, dict.fromkeys(VALUES, float))
     split = study.cells["split"]
     launches = launches[launches["cell"].map(split) > 1]
-    steps, peaks = (
-        study.wide("step_seconds"),
-        study.ranks.groupby("cell")[["peak_rss_bytes", "window_rss_bytes"]].max().reindex(study.cells.index),
-    )
+    steps, most = study.wide("step_seconds"), study.ranks.groupby("cell").max(numeric_only=True)
+    peaks = most[["peak_rss_bytes", "window_rss_bytes"]].reindex(study.cells.index)
     halos_only = study.cells.loc[study.cells["control"] == "halos", "train"]
     alone, rows = {train: key for key, train in halos_only.items()}, []
     for key, own in launches.groupby("cell", sort=False):
@@ -75,12 +63,8 @@ def _of_launch(record: Record) -> Iterable[dict[str, float]]:
         yield dict.fromkeys(VALUES, np.nan)
 
 
-def cost(frame: pd.DataFrame) -> str:
+def cost(rows: pd.DataFrame) -> str:
     """What sharing samples costs on the most ranks of each training."""
-    return "\n".join(_cost(on_most_ranks(rows)) for _, rows in of_trainings(frame))
-
-
-def _cost(rows: pd.DataFrame) -> str:
     first = rows.loc[rows["halo_bytes"].astype(float).idxmax()]
     shares = [
         f"{row['curve']}: {interval(row, 'halo_share', factor=100, write=digits(1), unit=' %')}"
@@ -111,5 +95,5 @@ FINDING = Finding(
         "window_rss_bytes": Column("most bytes of a process while windows ran"),
         "calls": Column("calls of one rank in order, with bytes up and down"),
     },
-    sentence=cost,
+    sentence=lambda frame: each_said(frame, cost),
 )

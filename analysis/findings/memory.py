@@ -19,16 +19,7 @@ import pandas as pd
 
 from dlscale.analysis import theme
 from dlscale.analysis.attempts import sent_bytes
-from dlscale.analysis.finding import (
-    PLACE,
-    Column,
-    Drawing,
-    Finding,
-    columns_of,
-    of_trainings,
-    on_most_ranks,
-    on_several_ranks,
-)
+from dlscale.analysis.finding import PLACE, Column, Drawing, Finding, columns_of, each_said, on_several_ranks
 from dlscale.analysis.findings.cautions import is_busy
 from dlscale.analysis.load import MEMORY, Study
 from dlscale.analysis.statistics import NONE, ratio
@@ -97,12 +88,8 @@ def _unsharded(cells: pd.DataFrame) -> dict[str, str]:
     return {key: whole[text] for key, text in others.items() if text in whole}
 
 
-def verdict(frame: pd.DataFrame) -> str:
+def verdict(rows: pd.DataFrame) -> str:
     """Per training with a shard, on its most ranks: the state and throughput that it keeps, and whether that pays."""
-    return "\n".join(filter(None, (_verdict(on_most_ranks(rows)) for _, rows in of_trainings(frame))))
-
-
-def _verdict(rows: pd.DataFrame) -> str:
     is_whole = rows["shard"] == UNSHARDED
     whole, kept = rows.loc[is_whole, "state_bytes"].max(), rows[~is_whole & rows["state_bytes"].notna()]
     if pd.isna(whole) or kept.empty:
@@ -155,6 +142,6 @@ FINDING = Finding(
         "slowdown": Column("step over that without sharding", "step vs unsharded", write=digits(2)),
         **{name: Column(about, label, **GIB) for name, (label, about) in zip(MEMORY, PEAKS, strict=True)},
     },
-    sentence=verdict,
+    sentence=lambda frame: each_said(frame, verdict),
     drawings=(Drawing(name="memory", draw=draw_state, rows=sharded, about="State of a rank over ranks."),),
 )

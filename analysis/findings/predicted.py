@@ -29,9 +29,8 @@ SIZE = ("num_ranks", "num_nodes", "num_servers")
 def predicted(study: Study) -> pd.DataFrame:
     """One row per prediction that belongs to the study, by training, backend and size."""
     rows = [row for record in study.predictions if (row := _placed(study, record))]
-    frame = frame_of(
-        rows, "family", "is_exchanging", *COLUMNS, *(f"{name}{end}" for name in BANDS for end in ENDS)
-    )
+    ends = (f"{name}{end}" for name in BANDS for end in ENDS)
+    frame = frame_of(rows, "family", "is_exchanging", *COLUMNS, *ends)
     frame = frame.sort_values(["family", "is_exchanging", "curve", *SIZE]).reset_index(drop=True)
     twice = frame[frame.duplicated(["family", "curve", *SIZE])]
     if len(twice):
@@ -99,10 +98,7 @@ def _placed(study: Study, record: PredictionRecord) -> dict[str, Any]:
         "engine": f"{record.engine} {record.engine_version}",
         "doubts": "; ".join(record.doubts),
     }
-    for name, band in (
-        ("samples_per_second", record.samples_per_second),
-        ("efficiency_none", record.efficiency),
-    ):
+    for name, band in zip(BANDS, (record.samples_per_second, record.efficiency), strict=False):
         known = name == "samples_per_second" or own["base_ranks"].iloc[0] == 1
         ends = zip(ENDS, (band.center, band.low, band.high, record.num_replicates), strict=True)
         row |= {f"{name}{end}": value if known else np.nan for end, value in ends}
@@ -126,11 +122,8 @@ def _is_same(record: PredictionRecord, row: Mapping[str, Any]) -> bool:
 
     is_usual = row["algorithm"] == SYNC and row["split"] == 1 and not record.exchange_algorithm
     same = row["backend"] == record.backend and row["shard"] == record.shard
-    return (
-        is_usual
-        and same
-        and modelled(row["backend_options"]) == modelled(settings_text(record.backend_options))
-    )
+    options = settings_text(record.backend_options)
+    return is_usual and same and modelled(row["backend_options"]) == modelled(options)
 
 
 def _where(row: Mapping[str, Any]) -> str:
@@ -161,25 +154,12 @@ def draw(rows: pd.DataFrame, axes: theme.Axes) -> None:
     """Predicted throughput as bands, measured throughput as filled points: no line joins the two."""
     for curve, own, look in theme.curves(rows):
         x, points = own["num_ranks"], own[own["measured_samples_per_second"].notna()]
-        axes.fill_between(
-            x,
-            own["samples_per_second_low"],
-            own["samples_per_second_high"],
-            color=look["color"],
-            alpha=0.12,
-            linewidth=0,
-        )
+        low, high = (own[f"samples_per_second_{end}"] for end in ("low", "high"))
+        axes.fill_between(x, low, high, color=look["color"], alpha=0.12, linewidth=0)
         axes.plot(x, own["samples_per_second"], label=curve, **look)
-        center = points["measured_samples_per_second"]
-        limits = (points[f"measured_samples_per_second_{end}"] for end in ("low", "high"))
-        axes.errorbar(
-            points["num_ranks"],
-            center,
-            yerr=theme.lengths(center, *limits),
-            fmt=look["marker"],
-            color=look["color"],
-            capsize=2,
-        )
+        center, *limits = (points[f"measured_samples_per_second{end}"] for end in ENDS[:3])
+        style = {"yerr": theme.lengths(center, *limits), "fmt": look["marker"], "color": look["color"]}
+        axes.errorbar(points["num_ranks"], center, capsize=2, **style)
     theme.rank_axis(axes, rows)
     theme.log_axis(axes.yaxis)
     axes.set_ylabel("throughput [samples/s]")

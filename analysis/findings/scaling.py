@@ -13,20 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlscale.analysis import theme
+from dlscale.analysis import statistics, theme
 from dlscale.analysis.cells import OWN
 from dlscale.analysis.finding import COUNT, ENDS, PLACE, SHARE, Column, Drawing, Finding
 from dlscale.analysis.load import MEMORY, Study
-from dlscale.analysis.statistics import (
-    LEVEL,
-    MIN_BLOCKS,
-    NONE,
-    Interval,
-    block_median,
-    disagree,
-    median_interval,
-    ratio,
-)
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, NONE, Interval
 from dlscale.analysis.text import days, listed, plural
 
 BASE_CASE = "base case"  # the method of an efficiency that is 1 by definition
@@ -40,7 +31,7 @@ def scaling(study: Study) -> pd.DataFrame:
     by_cell = cells.to_dict("index")
     flaws, found = _flaws(study, cells), []
     for key, cell in by_cell.items():
-        row = median_interval(steps[key]).rate(cell["global_batch"]).columns("samples_per_second")
+        row = statistics.median_interval(steps[key]).rate(cell["global_batch"]).columns("samples_per_second")
         notes = [*flaws[key]]
         if row["samples_per_second"] > 0 and np.isnan(row["samples_per_second_low"]):
             notes.append(f"fewer than 6 launches: no {100 * LEVEL:.0f} % interval of samples/s")
@@ -51,7 +42,7 @@ def scaling(study: Study) -> pd.DataFrame:
             notes += [note for note in why if note not in notes]
         for name, control in (("input_stall", "loader"), ("input_loss", "synthetic")):
             is_known = cell["control"] == "train" and cell[control] in steps
-            share = ratio(steps[cell[control]], steps[key]) if is_known else NONE
+            share = statistics.ratio(steps[cell[control]], steps[key]) if is_known else NONE
             row |= (share if control == "loader" else share.complement()).columns(name)
         found.append(row | {"notes": "; ".join(notes)})
     frame = pd.DataFrame(found, cells.index, columns=list(found[0]) if found else _NUMBERS)
@@ -104,8 +95,8 @@ def _relation(
         how = f"; chained through {listed(via)}, which ran in both jobs" if path else ", so unpaired"
         notes.append(f"{relation}: no block in common with {named} on {ranks}{how}")
     steps = [rates[one] for one in (key, *(path or ()), base)]
-    found, median = ratio(*steps), block_median(*steps)
-    if disagree(found.center, (found.low, found.high), median):
+    found, median = statistics.ratio(*steps), statistics.block_median(*steps)
+    if statistics.disagree(found.center, (found.low, found.high), median):
         by_means = f"{100 * median:.1f} % in the median block, {100 * found.center:.1f} % by geometric means"
         notes.append(f"efficiency {relation} is {by_means}")
     if np.isnan(found.low):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlscale.analysis import theme
+from dlscale.analysis import statistics, theme
 from dlscale.analysis.finding import (
     PLACE,
     SHARE,
@@ -27,16 +27,7 @@ from dlscale.analysis.finding import (
 )
 from dlscale.analysis.findings import cautions, energy, evaluations, servers
 from dlscale.analysis.load import Study
-from dlscale.analysis.statistics import (
-    LEVEL,
-    MIN_BLOCKS,
-    NONE,
-    censored_median,
-    expected_cost,
-    median_interval,
-    ratio,
-    share,
-)
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, NONE
 from dlscale.analysis.text import digits, interval, listed, plural, settings_text
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.curves import rates_are_tried
@@ -92,12 +83,12 @@ def solutions(study: Study) -> pd.DataFrame:
             is_known = key != other and {key, other} <= whole
             for name, (value, is_inverse, *_) in RATIOS.items():
                 pair = (other, key) if is_inverse else (key, other)
-                found = ratio(*(wide[value][one] for one in pair)) if is_known else NONE
+                found = statistics.ratio(*(wide[value][one] for one in pair)) if is_known else NONE
                 row |= found.columns(_ratio_name(kind, name))
             row[kind] = names.get(other, "")
         row["verdict"] = ""
         if other := related["reference"]:
-            joint = ratio(wide["seconds"][other], wide["seconds"][key], level=level)
+            joint = statistics.ratio(wide["seconds"][other], wide["seconds"][key], level=level)
             missed = (~own["is_reached"]).sum()
             row["verdict"] = (
                 "reference" if other == key
@@ -130,10 +121,10 @@ def _own_numbers(own: pd.DataFrame, cell: Cell, target: Target, joules: float) -
         "num_resumed": int((own["num_launches"] > 1).sum()),
         "lost_seconds": own["lost_seconds"].sum(),
         **own[["evaluating_share", "saving_share"]].median(),
-        **share(int(arrived.sum()), len(own)).columns("reached_share"),
+        **statistics.share(int(arrived.sum()), len(own)).columns("reached_share"),
     }
     costs = {
-        name: censored_median(own[name].where(arrived, np.inf)[own[name].notna()])
+        name: statistics.censored_median(own[name].where(arrived, np.inf)[own[name].notna()])
         for name in ("seconds", "training_seconds", "samples")
     }
     cores = cell.num_processes * cell.cores_per_rank
@@ -145,10 +136,10 @@ def _own_numbers(own: pd.DataFrame, cell: Cell, target: Target, joules: float) -
     for name, found in costs.items():
         row |= found.columns(name)
     for name in ("seconds_per_step", "seconds_per_epoch", "samples_per_second"):
-        row |= (median_interval(own[name]) if own[name].notna().all() else NONE).columns(name)
+        row |= (statistics.median_interval(own[name]) if own[name].notna().all() else NONE).columns(name)
     # What fails later may use all its time, after its start.
     limit = target.max_seconds + float(timed["outside_seconds"].mean())
-    found = expected_cost(timed["seconds"], timed["is_reached"], limit=limit)
+    found = statistics.expected_cost(timed["seconds"], timed["is_reached"], limit=limit)
     return row | found.columns("expected_seconds")
 
 

@@ -257,13 +257,8 @@ def _shapes(
         if bands:
             ours, last = verdicts.worst_of(bands, ends, tolerance=0.0), points.iloc[-1]
             verdict = verdicts.verdict_of(ours, ends, tolerance=0.0)
-            row: dict[str, Any] = {
-                "kind": "shape",
-                "claim": claim.statement,
-                "quantity": claim.compared,
-                "curve": name,
-            }
-            row |= {"published_low": ends[0], "published_high": ends[1], "up_to": last["x"]}
+            row: dict[str, Any] = {"kind": "shape", "claim": claim.statement, "quantity": claim.compared}
+            row |= {"curve": name, "published_low": ends[0], "published_high": ends[1], "up_to": last["x"]}
             row |= dict(zip(("ours_low", "ours", "ours_high"), ours.tolist(), strict=True))
             row["verdict"] = verdict if reached and verdict != verdicts.CANNOT_TELL else OPEN
             yield row | last[["evidence", "system", "study"]].to_dict()

@@ -118,10 +118,8 @@ def _details(rows: pd.DataFrame) -> Iterator[tuple[str, str, str, str]]:
         ours, whose = with_limits(*ends), f"({row['curve']}, {row['evidence']})"
         value = f"{row['series']}: {quantity} [{row['unit']}] at {row['x'] or 0:g} {row['x_unit']}"
         if row["kind"] == "shape":
-            value, ours = (
-                f"{row['claim']}: {quantity}",
-                f"{ours} up to {row['up_to']:g} {row['x_unit']} {whose}",
-            )
+            value = f"{row['claim']}: {quantity}"
+            ours = f"{ours} up to {row['up_to']:g} {row['x_unit']} {whose}"
         elif row["kind"] == "compared":
             over = with_limits(row["ratio"], row["ratio_low"], row["ratio_high"])
             ours = f"{ours} {whose}; ratio {over}"

@@ -59,12 +59,8 @@ def grid(table: pd.DataFrame, *, folded: bool = False) -> RenderableType:
             texts[heading] = [", ".join(str(notes[part]) for part in own if part) for own in parts]
         label, _, unit = str(heading).partition(" [")
         title = Text(f"{label}\n[{unit}" if unit else label)
-        shown.add_column(
-            title,
-            justify="right" if numeric else "left",
-            overflow="fold",
-            vertical="top" if folded else "bottom",
-        )
+        shown.add_column(title, overflow="fold", vertical="top" if folded else "bottom")
+        shown.columns[-1].justify = "right" if numeric else "left"
     for row in texts.itertuples(index=False):
         shown.add_row(*(Text(cell) for cell in row))
     return Group(shown, *(Text(f"{place}: {note}", style="dim") for note, place in notes.items()))

@@ -119,14 +119,8 @@ LAUNCH = ["study", "case_id", "attempt"]  # the key of a row of `launches`, whic
 
 def _resource(frame: pd.DataFrame, path: Path, about: Mapping[str, str]) -> dict[str, Any]:
     """A table in the Data Package, see https://specs.frictionlessdata.io/tabular-data-package."""
-    fields = [
-        {
-            "name": name,
-            "type": KINDS.get(getattr(frame.dtypes[name], "kind", "O"), "string"),
-            "description": _about(str(name), about),
-        }
-        for name in frame
-    ]
+    types = {name: KINDS.get(getattr(kind, "kind", "O"), "string") for name, kind in frame.dtypes.items()}
+    fields = [{"name": one, "type": kind, "description": _about(one, about)} for one, kind in types.items()]
     schema: dict[str, Any] = {"fields": fields}
     if path.stem in KEYS:
         schema["primaryKey"] = LAUNCH + KEYS[path.stem]
@@ -189,10 +183,8 @@ def _markdown(study: Study, findings: Iterable[Finding]) -> Iterator[str]:
             continue
         yield from (f"## {escape_markdown(finding.title)}", "")
         if sentence:
-            yield from (
-                f"**{'  '.join(sentence)}**" if finding is cautions.FINDING else "  \n".join(sentence),
-                "",
-            )
+            is_bold = finding is cautions.FINDING
+            yield from (f"**{'  '.join(sentence)}**" if is_bold else "  \n".join(sentence), "")
         for training, table in shown:
             yield from (f"### {escape_markdown(table.attrs['caption'] or training or finding.title)}", "")
             yield from (markdown(table), "")
