@@ -195,8 +195,8 @@ def relations(published: Published) -> pd.DataFrame:
     base = rows["figure"].map({name: figure.base_x for name, figure in published.figures.items()})
     rows = rows.assign(base=base, row=np.arange(len(rows)))
     ratios, keys = rows[rows["quantity"].isin(RATIOS)], ["figure", "series"]
-    ends = [*keys, "x", "low", "high"]
-    rates, ups = (rows.loc[rows["quantity"] == name, ends] for name in ("throughput", "speed_up"))
+    wanted = [*keys, "x", "low", "high"]
+    rates, ups = (rows.loc[rows["quantity"] == name, wanted] for name in ("throughput", "speed_up"))
     both = ratios.merge(rates, on=[*keys, "x"], suffixes=("", "_of")).merge(
         rates.rename(columns={"x": "base"}), on=[*keys, "base"], suffixes=("", "_base")
     )
