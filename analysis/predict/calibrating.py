@@ -18,17 +18,14 @@ import numpy as np
 import pandas as pd
 
 from dlscale.analysis.load import Study
+from dlscale.analysis.predict import costs, network, prediction
 from dlscale.analysis.predict.backends import ExchangeRule, rule_of
 from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
-from dlscale.analysis.predict.costs import Floats
 from dlscale.analysis.predict.exchange import NetworkExchange
-from dlscale.analysis.predict.network import input_of
-from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.scenario import Scenario
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records import files, message_sizes
 from dlscale.benchmarks.records.cell import Cell
-from dlscale.benchmarks.records.files import load_records
-from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, MessageSizeLaunch, load_run
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives.sharding import NONE
@@ -59,12 +56,12 @@ def calibrated_scenario(
     points: list[CalibrationPoint] = []
     records: list[Record] = []
     for folder in folders:
-        if (folder / CAMPAIGN_FILE).is_file():
-            campaign, launches = load_run(folder)
+        if (folder / message_sizes.CAMPAIGN_FILE).is_file():
+            campaign, launches = message_sizes.load_run(folder)
             found, wanted = campaign.system or machine.title, machine.title
             points += points_of_run(launches, measured)
         else:
-            own, _ = load_records(folder)
+            own, _ = files.load_records(folder)
             records += own
             good, wanted = _good_exchanges(own, measured), machine.name
             found = good[0].system
@@ -95,7 +92,7 @@ def calibrated_scenario(
     fitted = replace(scenario, network=calibration.network, doubts=doubts)
     error = step_error(measured_steps(fitted, study))
     value, what = f"{100 * error:.1f} %, in the band", f"error of steps over {backend}"
-    origin = input_of(what, value, "measured", source)
+    origin = network.input_of(what, value, "measured", source)
     return replace(fitted, step_error=error, assumed=(*fitted.assumed, origin)) if error else fitted
 
 
@@ -165,7 +162,7 @@ def bucket_times(study: Study) -> Iterator[tuple[Cell, int, float]]:
             yield records[0].case.cell, size, float(np.median(each))
 
 
-def _bucket_seconds(record: Record) -> Floats | None:
+def _bucket_seconds(record: Record) -> costs.Floats | None:
     """[W][P][buckets] seconds per step of each bucket; None unless all ranks have valid times of all of them."""
     windows, num_buckets = record.counted, len(record.bucket_bytes)
     each = windows.bucket_seconds
@@ -174,7 +171,9 @@ def _bucket_seconds(record: Record) -> Floats | None:
     return np.asarray(each / windows.num_steps[:, None, None])
 
 
-def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[CalibrationPoint]:
+def points_of_run(
+    launches: Sequence[message_sizes.MessageSizeLaunch], backend: str
+) -> list[CalibrationPoint]:
     """A point per size and number of ranks of a backend's allreduce between nodes in `dlscale collectives`.
 
     The median over launches of each one's median call. Raises UsageError if there is none, or of several libraries.
@@ -232,7 +231,10 @@ def rule_of_cell(cell: Cell, *, spare_core: bool = False) -> ExchangeRule:
 def step_error(measured: Iterable[MeasuredStep]) -> float:
     """The root mean square of log(predicted / measured); 0 where nothing was measured."""
     errors = [
-        math.log(predict_point(replace(scenario, step_error=0.0), num_nodes).step_seconds.center / seconds)
+        math.log(
+            prediction.predict_point(replace(scenario, step_error=0.0), num_nodes).step_seconds.center
+            / seconds
+        )
         for scenario, num_nodes, seconds in measured
     ]
     return math.sqrt(sum(error**2 for error in errors) / len(errors)) if errors else 0.0

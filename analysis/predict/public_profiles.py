@@ -30,7 +30,6 @@ from dlscale.analysis.predict.network import Limits, input_of
 from dlscale.analysis.predict.profile import Gradient, Profile, at_share
 from dlscale.analysis.text import seconds_text
 from dlscale.base import definitions
-from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Count, Fact, Seconds
 from dlscale.base.strings import Name, Text
@@ -58,7 +57,7 @@ class Variation(Fact):
         return self
 
 
-class StoredProfile(Frozen):
+class StoredProfile(definitions.Frozen):
     """A published rate of a workload on a system."""
 
     system: Name

@@ -18,14 +18,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dlscale.analysis.predict import costs, prediction, public_profiles
 from dlscale.analysis.predict.backends import Bucket, ExchangeRule, rule_of
-from dlscale.analysis.predict.costs import coordination_cost, serving_cost
 from dlscale.analysis.predict.exchange import NetworkExchange, cost
 from dlscale.analysis.predict.network import Network, completed, network_of
 from dlscale.analysis.predict.noise import Noise, noise_of_steps, slowest
-from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.profile import ComputedStep, Profile
-from dlscale.analysis.predict.public_profiles import public_profile
 from dlscale.analysis.predict.scenario import Scenario
 from dlscale.analysis.predict.timeline import BucketExchange, pipelined, step_seconds
 from dlscale.analysis.published.catalogue import FOLDER, RATIOS, Figure, Panel, Published
@@ -100,7 +98,7 @@ class Predictions:
 def node_of(curve: SystemCurve) -> tuple[Network, Profile]:
     """The network of a system, and what is public of the workload on one of its nodes. Raises UsageError."""
     machine = completed(load_system(curve.system))
-    return network_of(machine), public_profile(machine.system, curve.workload)
+    return network_of(machine), public_profiles.public_profile(machine.system, curve.workload)
 
 
 def assumed(publication: Publication, name: str) -> Iterator[str]:
@@ -183,8 +181,8 @@ def scenario_of_curve(curve: SystemCurve) -> Scenario:
         scaling_mode=curve.scaling_mode,
         batch=curve.batch.value,
         num_servers=lambda _: servers,
-        coordination=coordination_cost(machine) if curve.coordinator else None,
-        serving=serving_cost(machine, curve.backend, profile.framework, num_tensors=tensors),
+        coordination=costs.coordination_cost(machine) if curve.coordinator else None,
+        serving=costs.serving_cost(machine, curve.backend, profile.framework, num_tensors=tensors),
         num_replicates=REPLICATES,
     )
 
@@ -197,7 +195,7 @@ def _on_system(curve: SystemCurve, size: int, changed: str) -> Replicates:
         scenario = replace(scenario, network=replace(network, latency_factors=(short / 2, long / 2)))
     elif changed:  # half the jitter
         scenario = replace(scenario, noise=Noise(variation=(low / 2, high / 2)))
-    point = predict_point(scenario, size)
+    point = prediction.predict_point(scenario, size)
     return Replicates(size, point.replicates, point.rates)
 
 
@@ -238,7 +236,7 @@ def _exchanges(
     messages, volume = np.moveaxis(np.array([[unit[count]] for count in servers.ravel()]), 2, 0)
     if curve.transport.overlap != "thread":
         parts = ((sum(it[0] for it in parts), 1.0, sum(it[2] for it in parts)),)
-    serving = serving_cost(None, curve.backend, FRAMEWORK, num_tensors=1) if threads else None
+    serving = costs.serving_cost(None, curve.backend, FRAMEWORK, num_tensors=1) if threads else None
     software, at_once = _uniform("software"), _uniform("threads")
 
     def seconds(num_bytes: float, count: int) -> Floats:
@@ -248,7 +246,7 @@ def _exchanges(
             worker = cost_of(count / servers, num_bytes / servers, software=software, threads=at_once)
             link = pipelined(link, worker, members)
         if curve.coordinator:
-            of_rank = coordination_cost(None).seconds(draws["latency"], count, software=software)
+            of_rank = costs.coordination_cost(None).seconds(draws["latency"], count, software=software)
             link = link + (size - 1) * of_rank
         return link
 
