@@ -82,6 +82,8 @@ def _others(study: Study) -> Iterator[tuple[str, str]]:
         first = failed.iloc[0]
         where = f"{first['curve']} on {plural(first['num_ranks'], 'rank')}, block {first['block_number']}"
         yield "failures", f"{plural(len(failed), 'case')} failed. First failure: {where}: {first['why']}."
+    skipped = int(study.good["skipped"].sum())
+    yield "skipped", f"{plural(skipped, 'unreadable sample')} left out." if skipped else ""
     left = left_out(study)
     more = " ..." if len(left) > MOST_NAMED else ""
     yield "left_out", f"Left out: {'; '.join(left[:MOST_NAMED])}{more}." if left else ""

@@ -75,7 +75,7 @@ def test_asynchronous_servers_count_what_they_applied(bench, framework):
         assert window.num_applied == sum(window.rank_steps)
         assert window.num_steps == max(window.rank_steps)
     assert [facts.rank for facts in record.servers] == [2, 3]
-    assert "2 servers besides the ranks" in " ".join(done.stdout.split())
+    assert "2 servers besides the ranks" in " ".join(bench.ask("report", "--full").stdout.split())
 
 
 def server_pid(bench):
