@@ -145,7 +145,7 @@ def _relatives(cells: pd.DataFrame, *, base: str) -> pd.DataFrame:
     """For each cell those that it is compared with; missing where the study has none.
 
     `base_none`, `base_own`: the base case without communication, and of the same backend and options, on `base_ranks`
-    ranks. `crowd`: none on the same number of ranks. `train`, `loader`, `synthetic`: the cell that differs in its
+    ranks. `own_none`: none on the same number of ranks. `train`, `loader`, `synthetic`: the cell that differs in its
     control alone. If several differ in servers or in ranks per sample, the one that has as many, else the fewest; of
     several kinds of evidence the same one, if there is one.
     """
@@ -164,7 +164,7 @@ def _relatives(cells: pd.DataFrame, *, base: str) -> pd.DataFrame:
         relatives = {
             "base_none": _closest(row, (one for one in none if one["num_ranks"] == ranks)),
             "base_own": _closest(row, (one for one in own if one["num_ranks"] == ranks)),
-            "crowd": _closest(
+            "own_none": _closest(
                 row,
                 (one for one in none if (one["num_ranks"], one["split"]) == (row["num_ranks"], row["split"])),
                 alike=("evidence", "num_nodes"),  # it has no servers, so it may need fewer nodes
@@ -173,7 +173,7 @@ def _relatives(cells: pd.DataFrame, *, base: str) -> pd.DataFrame:
         for control in ("train", "loader", "synthetic"):
             relatives[control] = twins.get((row["system"], row["evidence"], control, row["twin_text"]))
         found.append({"base_ranks": ranks, **relatives})
-    names = ["base_ranks", "base_none", "base_own", "crowd", "train", "loader", "synthetic"]
+    names = ["base_ranks", "base_none", "base_own", "own_none", "train", "loader", "synthetic"]
     return pd.DataFrame(found, cells.index, columns=names).astype({"base_ranks": int})
 
 

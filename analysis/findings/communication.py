@@ -66,7 +66,7 @@ def communication(study: Study) -> pd.DataFrame:
         row = {"cell": key, "exchange": mode[0] if len(mode) == 1 else "mixed"}
         row["verdict"] = verdicts.get(key, "cannot be shown")
         alone = buckets.get(exchanges.get(key), pd.DataFrame())
-        rows.append(row | _step(study, key, cell["crowd"], alone, row["exchange"]))
+        rows.append(row | _step(study, key, cell["own_none"], alone, row["exchange"]))
         rows += ({"cell": key, **one} for one in _sizes(alone, cell["num_ranks"]))
     texts = ("exchange", "verdict", "notes")
     frame = frame_of(rows, "cell", *NUMBERS, *texts).astype(dict.fromkeys(NUMBERS, float))
@@ -124,10 +124,10 @@ def _sizes(alone: pd.DataFrame, num_ranks: int) -> Iterator[dict[str, Any]]:
 # The step
 
 
-def _step(study: Study, key: str, crowd: str | None, alone: pd.DataFrame, mode: str) -> dict[str, Any]:
+def _step(study: Study, key: str, own_none: str | None, alone: pd.DataFrame, mode: str) -> dict[str, Any]:
     """The time that the exchange adds to the step, and, where it was measured by itself, the predicted step."""
     steps = study.wide("step_seconds")
-    own, none = steps[key], steps.get(crowd, pd.Series(np.nan, steps.index))
+    own, none = steps[key], steps.get(own_none, pd.Series(np.nan, steps.index))
     exposed = ratio(own, none).mapped(lambda value: value - 1) if (own.notna() & none.notna()).any() else NONE
     row = {
         **median_interval(own).columns("measured_seconds"),

@@ -183,8 +183,8 @@ def _levels(
 ) -> Levels | str:
     steps, mean, latest = (seconds[name] for name in ("", "mean_", "latest_"))
     cell, own, ranks = cells[key], steps[key], f"none on {cells[key]['num_ranks']} ranks"
-    crowd = cells.get(cell["crowd"], {})
-    if not crowd and cell["split"] == 1:  # older records of split samples have no such control
+    own_none = cells.get(cell["own_none"], {})
+    if not own_none and cell["split"] == 1:  # older records of split samples have no such control
         return f"{ranks} was not measured"
     if not ideal:
         return "none on 1 rank was not measured"
@@ -192,15 +192,15 @@ def _levels(
     if base["evidence"] != cell["evidence"]:
         notes.append(f"none on 1 rank is {base['evidence']}, not {cell['evidence']}")
     num_own = len(known(own))
-    if crowd:
-        many = cell["crowd"]
+    if own_none:
+        many = cell["own_none"]
         needed["mean"] = mean[many]
         if len(known(latest[many])) == len(known(steps[many])):
             needed["latest"] = latest[many]
         if not len(known(own + mean[many])):
             return f"no block in common with {ranks}"
-        if crowd["synthetic"] in cells:
-            optional["resident"] = mean[crowd["synthetic"]]
+        if own_none["synthetic"] in cells:
+            optional["resident"] = mean[own_none["synthetic"]]
     timed = {name: own - seconds[name][key] for name in ("gathered", "haloed")}
     optional |= {name: values for name, values in timed.items() if len(known(values)) == num_own}
     if cell["scaling_mode"] == "strong" or cell["split"] > 1:
@@ -231,7 +231,7 @@ def _levels(
         far=far,
         between=[known(np.log(steps[over] / steps[under])) for under, over in pairwise(path)],
         is_chained=bool(path),
-        bound=_bound(own, mean, crowd, base, scale),
+        bound=_bound(own, mean, own_none, base, scale),
         notes=notes,
     )
 
@@ -260,13 +260,17 @@ def _common(
 
 
 def _bound(
-    step: Floats, mean: Mapping[str, Floats], crowd: Mapping[str, Any], base: Mapping[str, Any], scale: float
+    step: Floats,
+    mean: Mapping[str, Floats],
+    own_none: Mapping[str, Any],
+    base: Mapping[str, Any],
+    scale: float,
 ) -> tuple[float, float] | None:
     """Shares of the measured step that fetching takes on 1 rank, negative, and on N; None if not measured on N.
 
     Both are the outer ends of their intervals, -inf if fetching was not measured on 1 rank.
     """
-    loaders = [(base.get("loader", ""), scale), (crowd.get("loader", ""), 1.0)]
+    loaders = [(base.get("loader", ""), scale), (own_none.get("loader", ""), 1.0)]
     shares = [ratio(factor * mean[one], step) if one in mean else NONE for one, factor in loaders]
     low, high = (each.center if np.isnan(each.high) else each.high for each in shares)
     return None if np.isnan(high) else (-math.inf if np.isnan(low) else -low, high)

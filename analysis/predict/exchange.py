@@ -64,11 +64,6 @@ class Phase(NamedTuple):
     num_steps: int = 1  # messages of a flow, each sent when the one before has arrived
     all_pairs: bool = False
 
-    @property
-    def num_flows(self) -> int:
-        """The number of flows."""
-        return len(self.sources) * (len(self.targets) if self.all_pairs else 1)
-
     def back(self) -> Phase:
         """The same flows the other way, with nothing to add."""
         return self._replace(sources=self.targets, targets=self.sources, added=0.0)
