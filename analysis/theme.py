@@ -119,11 +119,21 @@ def points(axes: Axes, rows: pd.DataFrame, name: str, *, x: str = "num_ranks", f
 
 
 def log_axis(axis: Axis, *, base: float = 2) -> None:
-    """Powers of `base` in plain digits: typeset exponents are slow, and no easier to read."""
-    axis.axes.set(**{f"{axis.axis_name}scale": "log"})  # type: ignore[attr-defined]
-    from matplotlib.ticker import LogLocator, NullLocator
+    """Powers of `base` in plain digits, or round numbers where fewer than three powers are in view.
 
-    axis.set_major_locator(LogLocator(base))
+    Typeset exponents are slow, and no easier to read.
+    """
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    class Ticks(LogLocator):
+        def tick_values(self, vmin: float, vmax: float) -> Any:
+            powers = super().tick_values(vmin, vmax)
+            if sum(vmin <= power <= vmax for power in powers) >= 3:
+                return powers
+            return [tick for tick in MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(vmin, vmax) if tick > 0]
+
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})  # type: ignore[attr-defined]
+    axis.set_major_locator(Ticks(base))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda value, _: f"{value:g}")
 

@@ -143,7 +143,7 @@ def facts_of(study: Study) -> dict[str, str]:
         same_day = first.date() == last.date()
         when = f"{first:%Y-%m-%d %H:%M} to {last:{'%H:%M' if same_day else '%Y-%m-%d %H:%M'}} UTC"
     nodes = sorted(set(study.ranks["node"]))
-    num_good, num_planned = (int(cells[name].sum()) for name in ("num_launches", "num_planned"))
+    num_cases = max(int(study.cells["num_planned"].sum()), len(study.launches))
     return {
         "Study": study.name,
         "When": when,
@@ -151,6 +151,6 @@ def facts_of(study: Study) -> dict[str, str]:
         "Ranks": ", ".join(map(str, sorted(set(cells["num_ranks"])))),
         "Nodes": f"{len(nodes)} ({', '.join(nodes[:4])}{', ...' * (len(nodes) > 4)})" if nodes else "",
         "Plan": study.plan,
-        "Launches": f"{num_good} of {num_planned} gave a number",
+        "Cases": f"{len(study.good)} of {num_cases} gave a number",
         "Evidence": ", ".join(sorted(set(cells["evidence"]) - {""})),
     }
