@@ -5,6 +5,7 @@ A mistake in a definition is a `UsageError` that names the file, the field, what
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -73,15 +74,20 @@ def load(kind: type[M], name: str, *, folder: str) -> M:
 def load_file(kind: type[M], path: Path) -> M:
     """The definition in a TOML file that exists. Raises UsageError for invalid TOML, and wrong or unknown fields."""
     try:
-        content = parse_toml(read_regular(path, limit=LARGEST_BYTES, links=True).decode())
+        content = read_regular(path, limit=LARGEST_BYTES, links=True)
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise UsageError(f"{path} is in UTF-16, and TOML is UTF-8; save it as UTF-8")
+        tables = parse_toml(content.decode("utf-8-sig"))
     except ValueError as error:
         raise UsageError(f"{path} is not valid TOML: {error}; correct that line") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     try:
-        return kind.model_validate(content)
+        return kind.model_validate(tables)
     except ValidationError as error:
-        raise UsageError(f"{path}: {'; '.join(problems(error))}") from None
+        lines = problems(error)
+        numbered = "; ".join(f"({number}) {line}" for number, line in enumerate(lines, 1))
+        raise UsageError(f"{path}: {numbered if len(lines) > 1 else lines[0]}") from None
 
 
 def read_json(kind: type[M], path: Path, *, remedy: str, links: bool = False) -> M:

@@ -27,7 +27,7 @@ from dlscale.base.launchers import mpi_title
 from dlscale.base.redaction import home_folder, redact
 from dlscale.base.strings import Text
 from dlscale.base.variables import BUILD, passed_on
-from dlscale.benchmarks.systems.system import Installation
+from dlscale.benchmarks.systems.start import Installation
 
 RECIPE = 2  # part of the key; raised when the way of building changes
 NOTE = "horovod.json"  # in the environment's folder; `dlscale.collectives.horovod` compares it when it starts

@@ -243,7 +243,8 @@ def _cluster(options: Mapping[str, Any], results: Path) -> Cluster | None:
         return None
     from dlscale.base.batch import scheduler
     from dlscale.benchmarks.message_sizes.cluster import cluster_here
-    from dlscale.benchmarks.systems.system import default_environment, find_installation, load_system
+    from dlscale.benchmarks.systems.start import default_environment, find_installation
+    from dlscale.benchmarks.systems.system import load_system
 
     system = load_system(name)
     if system.scheduler == "none" or not counts:

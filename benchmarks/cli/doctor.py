@@ -17,12 +17,8 @@ from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.launch import environment, gpus
 from dlscale.benchmarks.launch.probe import Probe
-from dlscale.benchmarks.systems.system import (
-    Installation,
-    default_environment,
-    find_installation,
-    load_system,
-)
+from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation
+from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives import NAMES, capabilities, with_capability
 from dlscale.models.frameworks import FRAMEWORKS
 

@@ -15,7 +15,8 @@ from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import run_command
 from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.horovod_build import build_horovod
-from dlscale.benchmarks.systems.system import default_environment, find_installation, load_system
+from dlscale.benchmarks.systems.start import default_environment, find_installation
+from dlscale.benchmarks.systems.system import load_system
 
 
 @click.command()

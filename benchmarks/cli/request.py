@@ -31,14 +31,8 @@ from dlscale.benchmarks.study.settings import OPTIONS as STUDY_OPTIONS
 from dlscale.benchmarks.study.settings import SEVERAL, Option, assigned, nested, options_of
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import WHAT, WHERE, Study, load_study
-from dlscale.benchmarks.systems.start import with_launcher
-from dlscale.benchmarks.systems.system import (
-    DETECT,
-    System,
-    default_environment,
-    find_installation,
-    load_system,
-)
+from dlscale.benchmarks.systems.start import default_environment, find_installation, with_launcher
+from dlscale.benchmarks.systems.system import DETECT, System, load_system
 from dlscale.collectives import with_capability
 from dlscale.models.own import is_file
 

@@ -30,8 +30,8 @@ from dlscale.benchmarks.records.required_gates import GATES_VERSION
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import chosen_partition
-from dlscale.benchmarks.systems.start import cpus_per_rank, start_on
-from dlscale.benchmarks.systems.system import Installation, System
+from dlscale.benchmarks.systems.start import Installation, cpus_per_rank, start_on
+from dlscale.benchmarks.systems.system import System
 
 WORKER = ("-P", "-m", "dlscale.benchmarks.rank.worker")
 # glibc gives large blocks back to the system and takes them again in every step: docs/decisions/0006.

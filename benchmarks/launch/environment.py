@@ -16,7 +16,8 @@ from dlscale.base.variables import HELPER, passed_on, shadowing
 from dlscale.benchmarks.launch.asking import PROBE_SECONDS, NoAnswerError, ask
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.records.cell import Setting
-from dlscale.benchmarks.systems.system import DETECT, Installation, System
+from dlscale.benchmarks.systems.start import Installation
+from dlscale.benchmarks.systems.system import DETECT, System
 
 # Variables of a user's environment that change what runs. No others are recorded, whatever they begin with: what a
 # variable is called that holds a secret, nobody knows.

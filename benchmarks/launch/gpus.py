@@ -16,7 +16,7 @@ from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.launch import asking
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.study.plan import Plan
-from dlscale.benchmarks.systems.system import Installation
+from dlscale.benchmarks.systems.start import Installation
 from dlscale.models.frameworks import GPU_HELP, check_tf32, gpu_module
 
 

@@ -26,7 +26,8 @@ from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.splitting import row_carriers
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.study_file import STUDY_FILE, StudyFile, read_study_file
-from dlscale.benchmarks.systems.system import Installation, System, default_environment, find_installation
+from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation
+from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
 from dlscale.collectives.neighbours import MPI
 

@@ -17,8 +17,8 @@ from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.message_sizes.peers import BETWEEN_GPUS, Peer, PeerSetting
-from dlscale.benchmarks.systems.start import start_on
-from dlscale.benchmarks.systems.system import Installation, System
+from dlscale.benchmarks.systems.start import Installation, start_on
+from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import with_capability
 from dlscale.collectives.addresses import refuse_machines
 

@@ -32,7 +32,7 @@ from dlscale.benchmarks.horovod_build import build_horovod, pins
 from dlscale.benchmarks.launch.gpus import Gpus
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES
 from dlscale.benchmarks.records.message_sizes import Collective
-from dlscale.benchmarks.systems.system import Installation
+from dlscale.benchmarks.systems.start import Installation
 from dlscale.collectives import with_capability
 from dlscale.collectives.registry import unavailable_because
 

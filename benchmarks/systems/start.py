@@ -1,12 +1,95 @@
-"""Starting a program on a system: threads, devices and options of its partition and placement."""
+"""Starting a program on a system: the environment that has it, the launcher, and what each rank gets of a node."""
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
+from dlscale.base import definitions
 from dlscale.base.errors import UsageError, unknown
-from dlscale.base.launchers import LAUNCHERS, Start
-from dlscale.benchmarks.systems.system import Partition, System
+from dlscale.base.launchers import LAUNCHERS, Flavour, Start
+from dlscale.benchmarks.systems.system import Environment, Partition, System
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """An environment on this machine: the paths of its folder, Python, and mpiexec or other launcher.
+
+    Where nothing says that there must be an mpiexec, there may be none at that path.
+    """
+
+    name: str
+    prefix: Path
+    python: Path
+    mpiexec: Path
+    mpi: Flavour | Literal["detect"]
+    variables: dict[str, str]
+
+
+def default_environment(system: System) -> str:
+    """The environment that dlscale runs in if the system lists it, else the first."""
+    for name, environment in system.environments.items():
+        if environment.prefix != "current" and _folder(environment) == Path(sys.prefix):
+            return name
+    if "current" in system.environments and not system.has_jobs:
+        return "current"
+    return next(iter(system.environments))
+
+
+def _folder(environment: Environment) -> Path:
+    """The absolute path of its folder. That beside dlscale's code is the same, whatever the working folder is."""
+    path = Path(os.path.expandvars(environment.prefix))
+    own = Path(__file__).resolve().parents[2] / path
+    return own if own == Path(sys.prefix) else path.absolute()
+
+
+def find_installation(system: System, name: str) -> Installation:
+    """The paths of an environment. Raises UsageError if it is unknown or not set up.
+
+    Python is the one the file names, if this node has it, else the one in the environment's folder.
+    """
+    definitions.one_of(f"environment on {system.name}", name, system.environments)
+    environment = system.environments[name]
+    current = environment.prefix == "current"
+    prefix = Path(sys.prefix) if current else _folder(environment)
+    named = shutil.which(os.path.expandvars(environment.python)) if environment.python else None
+    python = Path(sys.executable) if current else Path(named or prefix / "bin" / "python").absolute()
+    if not python.exists():
+        unset = re.findall(r"\$\{?(\w+)", os.path.expandvars(environment.prefix))
+        raise UsageError(
+            f"environment {name} of {system.name} has no Python at {environment.prefix}/bin/python"
+            f"{f' (${unset[0]} is not set)' if unset else ''}; set it up with: {environment.setup}"
+        )
+    wanted = environment.mpiexec or str(prefix / "bin" / "mpiexec")
+    launcher = shutil.which(wanted) or (
+        shutil.which("mpiexec") if current and not environment.mpiexec else None
+    )
+    if system.launcher == "mpiexec":
+        launcher = launcher or (shutil.which("mpiexec") if system.has_jobs else None)  # the modules'
+    elif system.has_jobs:
+        command, *_ = LAUNCHERS[system.launcher].per_node(1)
+        launcher = shutil.which(command) or command
+    else:
+        launcher = launcher or wanted
+    if not launcher:
+        raise UsageError(
+            f"environment {name} of {system.name} has no mpiexec at {environment.mpiexec or 'bin/mpiexec'}; "
+            f"set it up with: {environment.setup}"
+        )
+    return Installation(
+        name=name,
+        prefix=prefix,
+        python=python,
+        mpiexec=Path(launcher).absolute(),
+        mpi=environment.mpi,
+        variables={k: v.replace("{prefix}", str(prefix)) for k, v in environment.variables.items()},
+    )
 
 
 def with_launcher(system: System, name: str | None) -> System:

@@ -10,15 +10,20 @@ import fnmatch
 import os
 import platform
 import re
-import shutil
-import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, NonNegativeInt, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from dlscale.base import definitions
 from dlscale.base.batch import NAMES as SCHEDULERS
@@ -45,10 +50,21 @@ Launcher = Annotated[str, _among(*LAUNCHERS, DETECT)]
 GPU_BACKEND = "nccl"  # where nothing says which
 DataType = Annotated[str, _among("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")]
 # Options that scripts get from the study; the short ones mean the same to Slurm, Cobalt and Flux.
-OF_SCRIPTS = frozenset({
+OF_SCRIPTS = {
     *("--nodes", "--time", "--account", "--ntasks", "--output", "--job-name"),
     *("-N", "-t", "-A", "-n", "-o", "-J"),
-})  # fmt: skip
+}
+
+
+def _directive(text: str) -> str:
+    if text.startswith("#"):
+        raise ValueError(f"{text!r} has the scheduler's marker, which the script adds")
+    if re.split(r"[ =]", text.strip())[0] in OF_SCRIPTS:
+        raise ValueError(f"{text!r} is for the study to say (--nodes, --walltime ...)")
+    return text
+
+
+Directive = Annotated[Text, AfterValidator(_directive)]
 
 
 class Recognised(Frozen):
@@ -121,8 +137,18 @@ class Partition(Frozen):
     min_nodes: Count | None = None  # per job; smaller jobs are refused or billed as if they had as many
     max_nodes: Count | None = None  # per job; None: all
     max_walltime: Seconds | None = None  # None: unknown, and --walltime is required
-    directives: list[Text] = []
+    directives: list[Directive] = []
     launch_options: list[Text] = []
+
+    @model_validator(mode="after")
+    def _check(self) -> Partition:
+        nodes = self.num_nodes.value
+        most = self.max_nodes.value if self.max_nodes else nodes
+        if most > nodes:
+            raise ValueError(f"max_nodes is {most}, but the partition has {nodes} nodes")
+        if self.min_nodes and self.min_nodes.value > most:
+            raise ValueError(f"min_nodes is {self.min_nodes.value}, but a job may have {most} nodes")
+        return self
 
 
 class Placement(Frozen):
@@ -191,15 +217,17 @@ class Environment(Frozen):
 class System(Frozen):
     """A machine: its hardware, the source of each number, and how programs are started on it."""
 
+    model_config = ConfigDict(validate_default=True)
+
     name: Name
     aliases: list[Text] = []
     title: Text
+    sources: dict[Text, Text] = {}
     state: Literal["in service", "retired", "example"] = "in service"
     retired: TextFact | None = where_given(None)  # what became of it, after "was": switched off in May 2023
     scheduler: Scheduler
     launcher: Launcher
     recognised: Recognised = Recognised()
-    sources: dict[Text, Text] = {}
     num_nodes: Count | None = None
     node: Node
     devices: Devices | None = None
@@ -215,75 +243,16 @@ class System(Frozen):
     sample_times: dict[Text, Seconds] = where_given({})
     environments: dict[Text, Environment]
 
-    @model_validator(mode="before")
+    @field_validator("*")
     @classmethod
-    def _take_only_partition(cls, content: Any) -> Any:
-        """The default partition is the only one where there is one."""
-        if isinstance(content, dict) and isinstance(content.get("partitions"), dict):
-            only = list(content["partitions"])
-            return {"partition": only[0]} | content if len(only) == 1 else content
-        return content
-
-    @model_validator(mode="after")
-    def _check(self) -> System:
-        if problems := list(self._problems()):
+    def _check(cls, value: Any, info: ValidationInfo) -> Any:
+        """Rules that join fields, each at the last field that it needs: so pydantic lists all mistakes at once."""
+        field, partitions = str(info.field_name), info.data.get("partitions", {})
+        if field == "partition" and value is None and len(partitions) == 1:
+            value = next(iter(partitions))  # the only one is the default one
+        if problems := list(_problems(field, value, info.data)):
             raise ValueError("; ".join(problems))
-        return self
-
-    def _problems(self) -> Iterator[str]:
-        for place, fact in facts(self):
-            if fact.source not in self.sources:
-                yield f"{place} names source {fact.source!r}, which [sources] does not have"
-        if (self.state == "retired") != (self.retired is not None):
-            given = "with" if self.retired else "without"
-            yield f"state {self.state!r} {given} retired, which says when it was switched off"
-        if not self.environments:
-            yield "no environment; add [environments.current] with prefix and setup"
-        if self.scheduler != "none":
-            yield from self._problems_of_jobs()
-            for name, partition in self.partitions.items():
-                yield from self._problems_of_partition(f"partitions.{name}", partition)
-
-    def _problems_of_jobs(self) -> Iterator[str]:
-        fitting = () if self.launcher == DETECT else LAUNCHERS[self.launcher].schedulers
-        if self.launcher == DETECT:
-            yield (
-                f"launcher {DETECT} with scheduler {self.scheduler}; name the one that its centre documents"
-            )
-        elif fitting and self.scheduler not in fitting:
-            yield f"launcher {self.launcher} does not start programs in jobs of {self.scheduler}"
-        if not self.partitions:
-            yield "no partition; add [partitions.main] with num_nodes, max_walltime and directives"
-        elif self.partition is None:
-            yield f"no default partition; add partition = {next(iter(self.partitions))!r} above the sections"
-        elif self.partition not in self.partitions:
-            yield f"partition {self.partition!r} is not one of: {', '.join(self.partitions)}"
-        if not self.placement:
-            yield "no [placement]; add it with ranks_per_node = 1, or as many as a node has GPUs"
-        if not self.filesystem:
-            yield 'no [filesystem]; add it with results = "$SCRATCH/dlscale"'
-        if self.node.cores == "detect":
-            yield "node.cores must be a number on a system with a scheduler"
-        elif self.placement and self.placement.ranks_per_node > self.num_cores():
-            yield (
-                f"placement.ranks_per_node is {self.placement.ranks_per_node}, but a node has {self.num_cores()} "
-                "cores for them"
-            )
-
-    def _problems_of_partition(self, place: str, partition: Partition) -> Iterator[str]:
-        nodes = partition.num_nodes.value
-        most = partition.max_nodes.value if partition.max_nodes else nodes
-        if self.num_nodes and nodes > self.num_nodes.value:
-            yield f"{place}.num_nodes is {nodes}, but the machine has {self.num_nodes.value}"
-        if most > nodes:
-            yield f"{place}.max_nodes is {most}, but the partition has {nodes} nodes"
-        if partition.min_nodes and partition.min_nodes.value > most:
-            yield f"{place}.min_nodes is {partition.min_nodes.value}, but a job may have {most} nodes"
-        for directive in partition.directives:
-            if directive.startswith("#"):
-                yield f"{place}.directives: {directive!r} has the scheduler's marker, which the script adds"
-            elif re.split(r"[ =]", directive.strip())[0] in OF_SCRIPTS:
-                yield f"{place}.directives: {directive!r} is for the study to say (--nodes, --walltime ...)"
+        return value
 
     @property
     def has_jobs(self) -> bool:
@@ -340,19 +309,47 @@ class System(Frozen):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installation:
-    """An environment on this machine: the paths of its folder, Python, and mpiexec or other launcher.
+_NEEDED = {  # of every system; the other ones where there is a scheduler
+    "environments": "[environments.current] with prefix and setup",
+    "filesystem": '[filesystem] with results = "$SCRATCH/dlscale"',
+    "partitions": "[partitions.main] with num_nodes, max_walltime and directives",
+    "placement": "[placement] with ranks_per_node = 1, or as many as a node has GPUs",
+}
 
-    Where nothing says that there must be an mpiexec, there may be none at that path.
-    """
 
-    name: str
-    prefix: Path
-    python: Path
-    mpiexec: Path
-    mpi: Flavour | Literal["detect"]
-    variables: dict[str, str]
+def _problems(field: str, value: Any, known: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with a field beside the `known` ones before it, of which those that are wrong are left out."""
+    scheduler = known.get("scheduler", "none")
+    has_jobs = scheduler != "none"
+    for place, fact in _facts_in(value, ""):
+        if fact.source not in known.get("sources", {fact.source}):
+            yield f"{place} names source {fact.source!r}, which [sources] does not have".strip()
+    if field in _NEEDED and not value and (has_jobs or field == "environments"):
+        yield f"it is missing; add {_NEEDED[field]}"
+    elif field == "retired" and (known.get("state") == "retired") != (value is not None):
+        yield f"state {known.get('state')!r} {'with' if value else 'without'} retired, the date of its end"
+    elif field == "launcher" and has_jobs:
+        if value == DETECT:
+            yield f"{DETECT} with scheduler {scheduler}; name the one that its centre documents"
+        elif LAUNCHERS[value].schedulers and scheduler not in LAUNCHERS[value].schedulers:
+            yield f"{value} does not start programs in jobs of {scheduler}"
+    elif field == "node" and has_jobs and value.cores == "detect":
+        yield "cores must be a number on a system with a scheduler"
+    elif field == "partitions" and known.get("num_nodes"):
+        for name, partition in value.items():
+            if partition.num_nodes.value > known["num_nodes"].value:
+                yield f"{name}.num_nodes is {partition.num_nodes.value}, but the machine has {known['num_nodes'].value}"
+    elif field == "partition" and has_jobs and known.get("partitions") and value not in known["partitions"]:
+        named = f"{value!r} is not one of: {', '.join(known['partitions'])}"
+        yield (
+            named
+            if value
+            else f"missing; add partition = {next(iter(known['partitions']))!r} above the sections"
+        )
+    elif field == "placement" and value and "node" in known and known["node"].cores != "detect":
+        cores = known["node"].cores.value - value.reserved_cores
+        if value.ranks_per_node > cores:
+            yield f"ranks_per_node is {value.ranks_per_node}, but a node has {cores} cores for them"
 
 
 def load_system(name: str) -> System:
@@ -394,63 +391,3 @@ def _facts_in(value: object, place: str) -> Iterator[tuple[str, Fact]]:
     elif isinstance(value, dict):
         for name, item in value.items():
             yield from _facts_in(item, f"{place}.{name}")
-
-
-def default_environment(system: System) -> str:
-    """The environment that dlscale runs in if the system lists it, else the first."""
-    for name, environment in system.environments.items():
-        if environment.prefix != "current" and _folder(environment) == Path(sys.prefix):
-            return name
-    if "current" in system.environments and not system.has_jobs:
-        return "current"
-    return next(iter(system.environments))
-
-
-def _folder(environment: Environment) -> Path:
-    """The absolute path of its folder. That beside dlscale's code is the same, whatever the working folder is."""
-    path = Path(os.path.expandvars(environment.prefix))
-    own = Path(__file__).resolve().parents[2] / path
-    return own if own == Path(sys.prefix) else path.absolute()
-
-
-def find_installation(system: System, name: str) -> Installation:
-    """The paths of an environment. Raises UsageError if it is unknown or not set up.
-
-    Python is the one the file names, if this node has it, else the one in the environment's folder.
-    """
-    definitions.one_of(f"environment on {system.name}", name, system.environments)
-    environment = system.environments[name]
-    current = environment.prefix == "current"
-    prefix = Path(sys.prefix) if current else _folder(environment)
-    named = shutil.which(os.path.expandvars(environment.python)) if environment.python else None
-    python = Path(sys.executable) if current else Path(named or prefix / "bin" / "python").absolute()
-    if not python.exists():
-        unset = re.findall(r"\$\{?(\w+)", os.path.expandvars(environment.prefix))
-        raise UsageError(
-            f"environment {name} of {system.name} has no Python at {environment.prefix}/bin/python"
-            f"{f' (${unset[0]} is not set)' if unset else ''}; set it up with: {environment.setup}"
-        )
-    wanted = environment.mpiexec or str(prefix / "bin" / "mpiexec")
-    launcher = shutil.which(wanted) or (
-        shutil.which("mpiexec") if current and not environment.mpiexec else None
-    )
-    if system.launcher == "mpiexec":
-        launcher = launcher or (shutil.which("mpiexec") if system.has_jobs else None)  # the modules'
-    elif system.has_jobs:
-        command, *_ = LAUNCHERS[system.launcher].per_node(1)
-        launcher = shutil.which(command) or command
-    else:
-        launcher = launcher or wanted
-    if not launcher:
-        raise UsageError(
-            f"environment {name} of {system.name} has no mpiexec at {environment.mpiexec or 'bin/mpiexec'}; "
-            f"set it up with: {environment.setup}"
-        )
-    return Installation(
-        name=name,
-        prefix=prefix,
-        python=python,
-        mpiexec=Path(launcher).absolute(),
-        mpi=environment.mpi,
-        variables={k: v.replace("{prefix}", str(prefix)) for k, v in environment.variables.items()},
-    )

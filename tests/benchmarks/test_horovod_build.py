@@ -19,7 +19,7 @@ from dlscale.benchmarks.horovod_build import (
     wheels_folder,
     write_compiler,
 )
-from dlscale.benchmarks.systems.system import Installation
+from dlscale.benchmarks.systems.start import Installation
 
 FACTS = BuildFacts(
     abi="cpython-311-x86_64-linux-gnu",

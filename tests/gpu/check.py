@@ -26,7 +26,8 @@ from dlscale.base import launchers
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.gpus import ask
-from dlscale.benchmarks.systems.system import GPU_BACKEND, default_environment, find_installation, load_system
+from dlscale.benchmarks.systems.start import default_environment, find_installation
+from dlscale.benchmarks.systems.system import GPU_BACKEND, load_system
 from dlscale.collectives import NAMES, capabilities
 from dlscale.collectives.capabilities import carried_shards
 from dlscale.collectives.sharding import PARAMETERS

@@ -18,7 +18,8 @@ import click
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.horovod_build import build_horovod, pins
-from dlscale.benchmarks.systems.system import Installation, load_system
+from dlscale.benchmarks.systems.start import Installation
+from dlscale.benchmarks.systems.system import load_system
 
 TOP = Path(__file__).parents[2]
 OWN = ("impi-devel", "oneccl-cpu", "oneccl-cpu-devel")

@@ -10,7 +10,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.asking import NoAnswerError, ask
 from dlscale.benchmarks.launch.probe import Probe
-from dlscale.benchmarks.systems.system import Installation
+from dlscale.benchmarks.systems.start import Installation
 
 
 class Answer(Frozen):

@@ -9,8 +9,9 @@ from dlscale.benchmarks.launch.campaign import describe_campaign
 from dlscale.benchmarks.launch.preparing import prepare_campaign
 from dlscale.benchmarks.launch.probe import Probe, cpu_model
 from dlscale.benchmarks.study.study import load_study
-from dlscale.benchmarks.systems import system as systems
-from dlscale.benchmarks.systems.system import default_environment, load_system
+from dlscale.benchmarks.systems import start as systems
+from dlscale.benchmarks.systems.start import default_environment
+from dlscale.benchmarks.systems.system import load_system
 
 VERSIONS = {
     "python": "3.11.2",

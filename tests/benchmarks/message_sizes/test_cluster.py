@@ -10,7 +10,8 @@ from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.message_sizes.cluster import Cluster, cluster_peers, cluster_unusable
 from dlscale.benchmarks.message_sizes.launch import DRIVER, LaunchOrder, command_of
 from dlscale.benchmarks.message_sizes.peers import Place
-from dlscale.benchmarks.systems.system import Installation, load_system
+from dlscale.benchmarks.systems.start import Installation
+from dlscale.benchmarks.systems.system import load_system
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.message_sizes import peers as setup
 from dlscale.benchmarks.message_sizes.peers import Peer, Place, choose_peers, load_peers
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES
-from dlscale.benchmarks.systems.system import Installation
+from dlscale.benchmarks.systems.start import Installation
 
 
 @pytest.fixture

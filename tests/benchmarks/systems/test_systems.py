@@ -5,18 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.systems.start import start_on
-from dlscale.benchmarks.systems.system import (
-    Environment,
-    System,
-    default_environment,
-    facts,
-    find_installation,
-    load_system,
-)
+from dlscale.benchmarks.systems.start import default_environment, find_installation, start_on
+from dlscale.benchmarks.systems.system import Environment, System, facts, load_system
 
 NAMES = definitions.names("systems")
 TEMPLATE = definitions.path_of("template", folder="systems").read_text(encoding="utf-8")
@@ -166,25 +160,25 @@ def test_a_retired_system_is_here_nowhere(monkeypatch, mistake):
         (
             'lscpu = "lscpu on a compute node',
             'hwloc = "lscpu on a compute node',
-            "node.cores names source 'lscpu'",
+            "node: cores names source 'lscpu', which [sources]",
         ),
-        ("value = 180", "value = 201", "partitions.standard.num_nodes is 201, but the machine has 200"),
+        ("value = 180", "value = 201", "partitions: standard.num_nodes is 201, but the machine has 200"),
         (
             'value = 64, source = "queues"',
             'value = 181, source = "queues"',
-            "partitions.standard.max_nodes is 181",
+            "partitions.standard: max_nodes is 181",
         ),
         ("peak.bf16", "peak.half", "devices.peak.half.[key]: 'half' is not one of: fp64"),
         ('backend = "nccl"', 'backend = "gloo"', "devices.backend: 'gloo' is not one of: nccl, xccl"),
-        ("ranks_per_node = 4", "ranks_per_node = 65", "placement.ranks_per_node is 65, but a node has 64"),
+        ("ranks_per_node = 4", "ranks_per_node = 65", "placement: ranks_per_node is 65, but a node has 64"),
         (
             'launcher = "srun"',
             'launcher = "jsrun"',
-            "launcher jsrun does not start programs in jobs of slurm",
+            "launcher: jsrun does not start programs in jobs of slurm",
         ),
         ('"--partition=test"', '"#SBATCH --partition=test"', "has the scheduler's marker"),
         ('"--partition=test"', '"--nodes=4"', "'--nodes=4' is for the study to say"),
-        ('state = "example"', 'state = "retired"', "state 'retired' without retired"),
+        ('state = "example"', 'state = "retired"', "retired: state 'retired' without retired"),
         ("[node]", "[node", "is not valid TOML"),
         ('name = "', 'name = "../', "' cannot name a folder; give up to 120 letters"),
     ],
@@ -198,20 +192,49 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path, old, new, expected):
 SECTION = r"^\[{}\]\n.*?(?=^\[|\Z)"
 
 
-def test_all_that_a_system_with_jobs_lacks_is_said_at_once(tmp_path, mistake):
-    path = edited(tmp_path)
-    text = Path(path).read_text().replace("value = 180", "value = 201").replace('partition = "standard"', "#")
+def test_all_mistakes_of_a_file_are_said_at_once(tmp_path, mistake):
+    """Those of fields, those of rules that join fields, and what is missing."""
+    path = edited(
+        tmp_path,
+        ("value = 180", "value = 201"),
+        ('partition = "standard"', "#"),
+        ('value = "512 GB"', 'value = "512 GB/s"'),
+        ('"--partition=test"', '"--nodes=4"'),
+    )
+    text = Path(path).read_text()
     for name in ("placement", "filesystem"):
         text = re.sub(SECTION.format(name), "", text, flags=re.DOTALL | re.MULTILINE)
     Path(path).write_text(text)
-    said = mistake("system", "show", path)
-    for part in (
-        "no default partition; add partition = 'standard'",
-        "no [placement]; add it with ranks_per_node = 1",
-        'no [filesystem]; add it with results = "$SCRATCH/dlscale"',
-        "partitions.standard.num_nodes is 201, but the machine has 200",
+    line = mistake("system", "show", path)
+    for number, part in enumerate(
+        (
+            "node.memory: '512 GB/s' is not in bytes",
+            'filesystem: it is missing; add [filesystem] with results = "$SCRATCH/dlscale"',
+            "partitions.test.directives.0: '--nodes=4' is for the study to say",
+            "placement: it is missing; add [placement] with ranks_per_node = 1",
+        ),
+        1,
     ):
-        assert part in said
+        assert f"({number}) {part}" in line
+
+
+@pytest.mark.parametrize("name", ["scheduler", "launcher", "title", "node", "environments"])
+def test_what_every_system_needs(tmp_path, name):
+    content = load_system("template").model_dump(mode="json", exclude={name})
+    with pytest.raises(ValidationError) as caught:
+        System.model_validate(content)
+    assert f"{name}: it is missing" in definitions.problems(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "expected"),
+    [("utf-8-sig", ""), ("utf-16", "is in UTF-16, and TOML is UTF-8; save it as UTF-8")],
+)
+def test_files_that_windows_wrote(tmp_path, encoding, expected):
+    path = Path(edited(tmp_path))
+    path.write_text(path.read_text(), encoding=encoding)
+    assert problems(str(path)).endswith(expected)
+    assert bool(expected) == bool(problems(str(path)))
 
 
 def test_the_only_partition_is_the_default_one():
