@@ -8,7 +8,8 @@ import os
 import re
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,7 +17,7 @@ from click.shell_completion import CompletionItem
 from dlscale.base.errors import UsageError, did_you_mean, unknown
 from dlscale.base.redaction import redact
 from dlscale.base.variables import reason_of, without_working_folder
-from dlscale.benchmarks.cli.streams import ReaderGoneError, clean_streams
+from dlscale.benchmarks.cli.streams import ReaderGoneError, clean_streams, say
 from dlscale.benchmarks.launch.interrupts import interruptible
 
 # The verbs as `dlscale --help` groups them, each with its line of help and a module of its name.
@@ -47,20 +48,18 @@ PANELS = {
 VERBS = {verb: text for verbs in PANELS.values() for verb, text in verbs.items()}
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
-LONGEST_NAME = 200  # of a file in a message
-SCREEN_SIZE = ("COLUMNS", "LINES")
 BY_SIGNAL = 128  # the shell's own number of what a signal ended, less the signal: 130 for Ctrl-C
+RESUMED = ("run", "resume")  # verbs that go on where they were interrupted
+LONGEST_NAME = 200  # of a file in a message
 
 
-def _refuse_study(word: str) -> None:
-    """Raises UsageError if the word is a study, or near the name of one and of no verb: how to run it."""
-    from dlscale.base.definitions import names
-
-    studies = names("study/studies")
-    joined = word.replace("_", "").replace("-", "")
-    name = next((name for name in studies if name.replace("-", "") == joined), "")
-    if name and not did_you_mean(word, VERBS):
-        raise UsageError(f"no verb {word!r}, which is a study; run it with: dlscale run {name}")
+@contextmanager
+def loading() -> Iterator[None]:
+    """Raises UsageError for whatever a library that is imported inside makes of this environment."""
+    try:
+        yield
+    except Exception as error:
+        raise UsageError(f"a library cannot be loaded: {redact(reason_of(error))}") from None
 
 
 class SubVerbs(click.Group):
@@ -82,16 +81,11 @@ class _Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
-            if (
-                ctx.resilient_parsing
-            ):  # a shell completes a line with a mistake in it: it has nothing to offer
+            if ctx.resilient_parsing:  # a shell that completes a line with a mistake in it
                 return None
-            _refuse_study(cmd_name)
-            raise UsageError(unknown("verb", cmd_name, list(VERBS)))
-        try:
+            raise UsageError(_no_verb(cmd_name))
+        with loading():
             module = importlib.import_module(f"dlscale.benchmarks.cli.{cmd_name}")
-        except Exception as error:  # whatever a library makes of this environment
-            raise UsageError(f"a library cannot be loaded: {redact(reason_of(error))}") from None
         command: click.Command = getattr(module, cmd_name)
         return command
 
@@ -105,6 +99,16 @@ class _Verbs(click.Group):
         for panel, verbs in PANELS.items():
             with formatter.section(panel):
                 formatter.write_dl(list(verbs.items()))
+
+
+def _no_verb(word: str) -> str:
+    """What to do about a word that is no verb; it may be a study."""
+    from dlscale.base.definitions import names
+
+    studies = {name.replace("-", ""): name for name in names("study/studies")}
+    if (study := studies.get(word.replace("_", "").replace("-", ""))) and not did_you_mean(word, VERBS):
+        return f"no verb {word!r}, which is a study; run it with: dlscale run {study}"
+    return unknown("verb", word, list(VERBS))
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -136,7 +140,7 @@ def main(arguments: list[str] | None = None) -> None:
         with suppress(OSError):
             click.echo(f"dlscale: {error}", err=True)
         status = FAILED_USAGE
-    except ReaderGoneError:  # the reader of our output has closed the pipe
+    except ReaderGoneError:
         status = BY_SIGNAL + signal.SIGPIPE
     if status > BY_SIGNAL:  # all is written; on a busy machine taking the libraries down would take seconds
         os._exit(status)
@@ -146,18 +150,19 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(arguments: list[str] | None) -> int:
     """Run the command line; returns the exit status. Raises UsageError, ReaderGoneError if nothing can be written."""
     try:
-        _check_working_directory()
-        sys.path[:] = without_working_folder(sys.path)
-        os.environ.pop("MPLBACKEND", None)  # a notebook's own, and nothing here draws on a screen
-        for name in SCREEN_SIZE:
-            if not re.fullmatch("[1-9][0-9]{0,3}", os.environ.get(name, "")):
-                os.environ.pop(name, None)  # rich makes a number of all digits, as many as there are
-        return run_command(cli, "dlscale", arguments)
-    except OSError as error:
-        if error.filename is None:
-            raise
-        click.echo(f"dlscale: {_shortened(str(error.filename))}: {error.strerror}", err=True)
+        os.getcwd()
+    except OSError as error:  # relative names would mean nothing
+        say(
+            f"dlscale: the working directory cannot be used ({error.strerror}); change to one that exists",
+            err=True,
+        )
         return FAILED_USAGE
+    sys.path[:] = without_working_folder(sys.path)
+    os.environ.pop("MPLBACKEND", None)  # a notebook's own, and nothing here draws on a screen
+    for name in ("COLUMNS", "LINES"):
+        if not re.fullmatch("[1-9][0-9]{0,3}", os.environ.get(name, "")):
+            os.environ.pop(name, None)  # rich makes a number of all digits, as many as there are
+    return run_command(cli, "dlscale", arguments)
 
 
 def run_command(command: click.Command, name: str, arguments: list[str] | None = None) -> int:
@@ -168,27 +173,33 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return FAILED_USAGE
-    except (UsageError, click.ClickException) as error:
-        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        if (
-            isinstance(error, click.NoSuchOption)
-            and error.ctx
-            and error.ctx.command.name in ("run", "predict")
-        ):
-            text = _as_field(error.option_name) or text
-        if isinstance(error, click.UsageError) and error.ctx and "--help" not in text and text.endswith("."):
-            text = f"{text[:-1]}; see: {error.ctx.command_path} --help"
-        click.echo(f"{name}: {' '.join(text.split())}", err=True)
-        return FAILED_USAGE
-    except ImportError as error:
-        click.echo(f"{name}: a library cannot be loaded: {redact(reason_of(error))}", err=True)
+    except (UsageError, click.ClickException, ImportError, OSError) as error:
+        say(f"{name}: {_line(error)}", err=True)
         return FAILED_USAGE
     except (KeyboardInterrupt, click.Abort) as error:
-        click.echo(
-            f"\n{name}: interrupted; what is finished is kept. Run the same command to resume", err=True
-        )
+        verb = next(iter(sys.argv[1:] if arguments is None else arguments), "")
+        kept = "; what is finished is kept. Run the same command to resume" * (verb in RESUMED)
+        click.echo(f"{name}: interrupted{kept}", err=True)  # click has ended the line
         return interrupted_status(error)
     return status if isinstance(status, int) else 0
+
+
+def _line(error: Exception) -> str:
+    """A mistake in one line. Raises an OSError again that is not about a file."""
+    if isinstance(error, ImportError):
+        return f"a library cannot be loaded: {redact(reason_of(error))}"
+    if isinstance(error, OSError):
+        if error.filename is None:
+            raise error
+        name = str(error.filename)
+        return f"{name if len(name) <= LONGEST_NAME else f'{name[:LONGEST_NAME]} ...'}: {error.strerror}"
+    text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    if isinstance(error, click.UsageError) and error.ctx:
+        if isinstance(error, click.NoSuchOption) and error.ctx.command.name in ("run", "predict"):
+            text = _as_field(error.option_name) or text
+        if "--help" not in text and text.endswith("."):
+            text = f"{text[:-1]}; see: {error.ctx.command_path} --help"
+    return " ".join(text.split())
 
 
 def interrupted_status(error: BaseException) -> int:
@@ -205,17 +216,3 @@ def _as_field(flag: str) -> str:
 
     option = variables(OPTIONS).get(flag.removeprefix("--").replace("-", "_").upper())
     return f"no option {flag}; write --set {option.name}=VALUE" if option else ""
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]} ..."
-
-
-def _check_working_directory() -> None:
-    """Raises UsageError if it is gone: relative names would mean nothing."""
-    try:
-        os.getcwd()
-    except OSError as error:
-        raise UsageError(
-            f"the working directory cannot be used ({error.strerror}); change to one that exists"
-        ) from None

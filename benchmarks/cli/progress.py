@@ -1,14 +1,14 @@
-"""Progress of a running study: one updating line in a terminal, lines elsewhere."""
+"""Progress of a running study: one updating line in a terminal, a line per launch elsewhere."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Self
 
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.live import Live
 from rich.text import Text
 
 from dlscale.base.quantities import format_seconds
@@ -17,54 +17,43 @@ from dlscale.benchmarks.cli.streams import live_console
 
 REFRESHES_PER_SECOND = 1.0  # drawing takes time from ranks that use every core: 0.5 ms
 AS_PLANNED = [1.0, 1.0]  # paces that the launches' own are added to: one slow launch says little
-
-
-class _Times(ProgressColumn):
-    """What the task's function `times` says at the time of drawing."""
-
-    def render(self, task: Task) -> Text:
-        """Drawn again at each refresh."""
-        return Text(task.fields["times"]())
+SHORTEST_BAR = 8  # characters
 
 
 class LaunchProgress:
-    """The current launch and its time, a bar, how many are done, and the time left, once a second.
+    """The current launch, a bar, how many are done, its time and the time left, once a second.
 
     A line per launch where the cursor cannot be moved: in files, pipes and dumb terminals.
     """
 
     def __init__(self, *, num_launches: int, planned_seconds: float, stderr: bool = False) -> None:
         self._console = live_console(stderr=stderr)
+        self._what, self._done, self._total = "starting", 0, num_launches
         self._later = planned_seconds  # of the launches that have not begun
         self._planned = 0.0  # of the one that runs
         self._paces = [*AS_PLANNED]  # seconds over planned seconds, of the launches that have ended
         self._begin: float | None = None  # of the one that runs
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            TextColumn("{task.completed} of {task.total} launches"),
-            _Times(),
-            console=self._console,
-            refresh_per_second=REFRESHES_PER_SECOND,
-            expand=True,
-            disable=not self._console.is_terminal,
+        self._live = (
+            Live(console=self._console, get_renderable=self._line, refresh_per_second=REFRESHES_PER_SECOND)
+            if self._console.is_terminal
+            else nullcontext()
         )
-        self._task = self._progress.add_task("starting", total=num_launches, times=self._times)
 
     def __enter__(self) -> Self:
-        self._progress.start()
+        self._live.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self._live.__exit__(None, None, None)
 
     def started(self, what: str, planned_seconds: float) -> None:
         """A launch begins that is planned to take so long."""
         self._begin = time.monotonic()
-        self._planned = planned_seconds
+        self._what, self._planned = what, planned_seconds
         self._later -= planned_seconds
-        self._progress.update(self._task, description=escape(what), refresh=True)
-        if not self._console.is_terminal:
+        if isinstance(self._live, Live):
+            self._live.refresh()
+        else:
             self._print(f"{what}; {self._left(0.0)}")
 
     def finished(self, failures: Iterable[str] = ()) -> None:
@@ -72,16 +61,25 @@ class LaunchProgress:
         if self._planned > 0 and self._begin is not None:
             self._paces.append((time.monotonic() - self._begin) / self._planned)
         self._begin = None
-        self._progress.update(self._task, advance=1)
+        self._done += 1
         for failure in failures:
             self._print(f"failed: {failure}")
 
-    def _times(self) -> str:
-        """`12 s, 4 min 10 s left`: since the launch began, and until all have ended; nothing between launches."""
-        if self._begin is None:
-            return ""
-        elapsed = time.monotonic() - self._begin
-        return f"{format_seconds(elapsed)}, {self._left(elapsed)}"
+    def _line(self) -> Text:
+        """One line, however narrow the terminal: the bar goes first, then the end of the launch's name."""
+        facts = f"{self._done} of {self._total} launches"
+        if self._begin is not None:
+            elapsed = time.monotonic() - self._begin
+            facts += f", {format_seconds(elapsed)}, {self._left(elapsed)}"
+        width = self._console.width - 1
+        name = Text(visible(self._what))
+        name.truncate(max(0, width - len(facts) - 2), overflow="ellipsis")
+        bar = width - name.cell_len - len(facts) - 4
+        filled = bar * self._done // max(1, self._total)
+        drawn = [("━" * filled, "bar.complete"), ("━" * (bar - filled), "bar.back"), "  "]
+        line = Text.assemble(name, "  ", *(drawn if bar >= SHORTEST_BAR else ()), facts, no_wrap=True)
+        line.truncate(width)
+        return line
 
     def _left(self, elapsed: float) -> str:
         """What is planned at the median pace so far, of failed launches too; one that takes longer has none left."""
@@ -90,4 +88,4 @@ class LaunchProgress:
         return f"{format_seconds(own + pace * max(0.0, self._later))} left"
 
     def _print(self, line: str) -> None:
-        self._progress.console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
+        self._console.print(visible(line), markup=False, highlight=False, soft_wrap=True)

@@ -10,33 +10,28 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-import click
-from rich.progress import Progress
-
 from dlscale.analysis.predict.network import Machine, completed
 from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
 from dlscale.analysis.predict.profile import Profile, checked
 from dlscale.analysis.predict.scenario import scenario_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.show_predictions import show_curves
-from dlscale.benchmarks.cli.streams import live_console
+from dlscale.benchmarks.cli.streams import live_console, say
 from dlscale.benchmarks.cli.trainings import public_profiles, servers_of
-from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
+from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.records.prediction import PredictionRecord
 from dlscale.collectives import capabilities
 
 
-def show_rehearsal(campaign: Campaign) -> None:
+def show_rehearsal(campaign: Campaign, command: str) -> None:
     """Print what is predicted of each workload, and draw it into the campaign's folder."""
-    study, command = campaign.plan.study, str(describe_campaign(campaign)["command"])
-    console = live_console(stderr=False)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        for workload in progress.track(study.workloads, description="predicting"):
+    with live_console().status("predicting") as status:  # draws nothing where there is no terminal
+        for workload in campaign.plan.study.workloads:
+            status.update(f"predicting {workload}")
             try:
-                machine = completed(campaign.system)
-                trainings = list(_trainings(campaign, machine, workload))
+                trainings = list(_trainings(campaign, completed(campaign.system), workload))
             except UsageError as error:
-                click.echo(f"predicted, {workload}: nothing; {error}")
+                say(f"predicted, {workload}: nothing; {error}")
                 continue
             show_curves(
                 trainings,
@@ -56,9 +51,9 @@ def _trainings(campaign: Campaign, machine: Machine, workload: str) -> Iterator[
     """The curves of a workload in each framework. Raises UsageError if nothing can be predicted of it."""
     study, shape = campaign.plan.study, campaign.plan.shape
     per_node = shape.ranks_per_node or 1
-    full = {it.num_nodes for it in shape.sizes if it.num_ranks == it.num_nodes * per_node}
     cells = [case.cell for launch in campaign.plan.launches for case in launch.cases]
     ranks = {it.num_ranks for it in cells if (it.workload, it.control) == (workload, "train")}
+    full = {it.num_nodes for it in shape.sizes if it.num_ranks == it.num_nodes * per_node}
     nodes = sorted(count for count in full if count * per_node in ranks)
     if not nodes:
         return
@@ -84,7 +79,7 @@ def _trainings(campaign: Campaign, machine: Machine, workload: str) -> Iterator[
 def _curves(
     campaign: Campaign, machine: Machine, profile: Profile, nodes: Sequence[int]
 ) -> Iterator[PredictedCurve]:
-    """A curve per backend that exchanges and what is sharded over it; those that cannot be predicted are said."""
+    """A curve per backend that exchanges and what is sharded over it; prints which cannot be predicted."""
     study = campaign.plan.study
     cells = [case.cell for launch in campaign.plan.launches for case in launch.cases]
     own = [it for it in cells if (it.workload, it.framework) == (profile.workload, profile.framework)]
@@ -105,4 +100,4 @@ def _curves(
             )
             yield predict_curve(scenario, nodes)
         except UsageError as error:
-            click.echo(f"not predicted over {backend}: {error}")
+            say(f"not predicted over {backend}: {error}")

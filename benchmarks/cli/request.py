@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 import rich_click
+from click.shell_completion import CompletionItem
 from pydantic import Field, PositiveFloat
 from pydantic.config import JsonDict
 
@@ -25,6 +25,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
 from dlscale.base.quantities import Duration
 from dlscale.base.strings import Data, Text
+from dlscale.benchmarks.cli.completion import completed_value
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Plan, num_comparisons
 from dlscale.benchmarks.study.settings import OPTIONS as STUDY_OPTIONS
@@ -91,21 +92,12 @@ class Request(Frozen):
         return self.model_copy(update={**own, "fields": {**self.fields, **(fields or {})}})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """Whether a study starts, on which nodes, and what is printed of one that does not."""
-
-    start: bool = True
-    as_json: bool = False
-    in_allocation: bool = False
-
-
 OPTIONS: dict[str, Option] = STUDY_OPTIONS | options_of(Request)
 PANELS = ("What", "Where", "How long", "Output")
 
 
 HELP = {  # how rich-click lays out help
-    "width": 110,
+    "max_width": 110,
     "options_table_column_types": ["opt_long", "opt_short", "help"],
     "style_options_panel_box": "SIMPLE_HEAD",
 }
@@ -134,6 +126,15 @@ class _OfField(click.ParamType[Any]):
             return self._option.read(value) if isinstance(value, str) else value
         except ValueError as error:
             raise UsageError(f"{self._option.flag} {value}: {error}") from None
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """The field's values that go on so."""
+        return completed_value(self.name, incomplete)
 
 
 def study_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,31 +7,20 @@ from pathlib import Path
 import click
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import run_jobs
+from dlscale.benchmarks.cli import loading
+from dlscale.benchmarks.cli.completion import completed_result
 from dlscale.benchmarks.cli.option_kinds import Time
 from dlscale.benchmarks.cli.options import choose_study, results_option
-from dlscale.benchmarks.cli.request import Request
-from dlscale.benchmarks.cli.run_here import run_here
-from dlscale.benchmarks.jobs import submission
-from dlscale.benchmarks.launch.campaign import Campaign
-from dlscale.benchmarks.launch.preparing import campaign_for_jobs, differences, prepare_campaign
-from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.study_file import StudyFile, read_study_file
 
 
 @click.command()
-@click.argument("study", required=False)
+@click.argument("study", required=False, shell_complete=completed_result)
 @results_option
 @click.option("--account", help="Account to charge the jobs to; default: as before.")
 @click.option(
     "--walltime", type=Time(), help="Maximum wall time per job, e.g. 30min or 4h; default: as before."
 )
-def resume(
-    study: str | None,
-    results: Path,
-    account: str | None,
-    walltime: float | None,
-) -> int:
+def resume(study: str | None, results: Path, account: str | None, walltime: float | None) -> int:
     """Resume STUDY (a name or its beginning; default: the latest) with its original options.
 
     Finished cases are skipped, failed ones are tried again. On a system with a scheduler jobs are
@@ -42,6 +31,14 @@ def resume(
       dlscale resume
       dlscale resume weak-scaling-3a9f --results /scratch/results
     """  # noqa: D301
+    with loading():
+        from dlscale.benchmarks.cli.run_here import run_here
+        from dlscale.benchmarks.cli.run_jobs import submit
+        from dlscale.benchmarks.jobs import submission
+        from dlscale.benchmarks.launch.preparing import campaign_for_jobs, differences, prepare_campaign
+        from dlscale.benchmarks.records.store import Store
+        from dlscale.benchmarks.study.study_file import read_study_file
+
     folder = choose_study(results, study)
     try:
         file = read_study_file(folder)
@@ -61,25 +58,13 @@ def resume(
         data=file.data,
         results=folder.parent.parent,
     )
-    _check_same(campaign, folder, file)
+    if campaign.store.folder.resolve() != folder.resolve():  # records never join another's curve
+        changed = "; ".join(differences(file, campaign)) or "another definition of its system or its data"
+        raise UsageError(
+            f"{folder} was measured with other code, versions or machine ({changed}); "
+            "run the study again, which opens a new folder"
+        )
     if not jobs:
-        return run_here(campaign, Request(data=file.data))
+        return run_here(campaign, file.data)
     limit = submission.walltime(file.study, file.system, walltime) if walltime else file.walltime
-    return run_jobs.submit(
-        campaign,
-        data=file.data,
-        account=account or file.account,
-        limit=limit,
-        max_node_hours=None,
-    )
-
-
-def _check_same(campaign: Campaign, folder: Path, file: StudyFile) -> None:
-    """Records of other code, versions or another machine never join a curve."""
-    if campaign.store.folder.resolve() == folder.resolve():
-        return
-    changed = "; ".join(differences(file, campaign)) or "another definition of its system or its data"
-    raise UsageError(
-        f"{folder} was measured with other code, versions or machine ({changed}); "
-        "run the study again, which opens a new folder"
-    )
+    return submit(campaign, data=file.data, account=account or file.account, limit=limit, max_node_hours=None)

@@ -5,40 +5,107 @@ The cost of the jobs and the precision that their blocks allow are printed befor
 
 from __future__ import annotations
 
-import json
 import shlex
+import sys
 from collections.abc import Sequence
 
 import click
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.plan_table import plan_json, show_job_costs, show_plan
-from dlscale.benchmarks.cli.request import Request, Start, expanded, study_of
+from dlscale.base.redaction import redact
+from dlscale.benchmarks.cli.plan_table import show_job_costs, show_plan
+from dlscale.benchmarks.cli.request import Request, expanded, study_of
+from dlscale.benchmarks.cli.run_here import say_json, with_defaults
+from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import Job
 from dlscale.benchmarks.launch.campaign import Campaign, open_campaign
 from dlscale.benchmarks.launch.preparing import campaign_for_jobs, campaign_for_rehearsal
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.sizes import DEFAULT_MAX_NODES
-from dlscale.benchmarks.study.study import Study, load_study
+from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import System
 
 
-def rehearsal_line(system: System) -> str:
-    """What every reader of a rehearsal has to know first."""
-    return f"rehearsal: {system.elsewhere}; nothing is submitted and nothing was measured"
+def run_as_jobs(name: str, system: System, request: Request, *, dry_run: bool, as_json: bool) -> int:
+    """Submit a study's jobs, or print what would be submitted; elsewhere rehearse. Returns the exit status.
 
-
-def needs_open_ports(system: System, request: Request) -> bool:
-    """Whether the usual backends of the study's device exchange nothing across nodes unless open ports are allowed.
-
-    A rehearsal opens no port, so that it goes on with them where the user neither allowed nor forbade it.
+    Raises UsageError.
     """
+    if not system.is_here():
+        return _rehearse(name, system, request, dry_run=dry_run, as_json=as_json)
+    study = study_of(name, system, request)
+    request = with_defaults(study, system, request, quiet=as_json)
+    results = submission.results_folder(system, request.results, named=request.has("results"))
+    campaign = campaign_for_jobs(
+        study, system, environment_name=request.environment, data=request.data, results=results
+    )
+    limit = submission.walltime(study, system, request.walltime)
+    if not dry_run:
+        if system.needs_account and not request.account:
+            raise UsageError(
+                f"jobs on {system.name} need an account to charge; give --account (make: ACCOUNT=)"
+            )
+        most = request.max_node_hours
+        return submit(campaign, data=request.data, account=request.account, limit=limit, max_node_hours=most)
+    todo = campaign.todo()
+    if as_json:
+        say_json(campaign, todo)
+    else:
+        _show(campaign, _jobs(campaign, todo, limit), todo, request, scripts=True)
+    return 0
+
+
+def _rehearse(name: str, system: System, request: Request, *, dry_run: bool, as_json: bool) -> int:
+    """Plan a study for a system that is not here, predict what it would measure, and write its jobs' scripts."""
+    lines = [f"rehearsal: {system.elsewhere}; nothing is submitted and nothing was measured"]
+    missing = ["--account", "ACCOUNT"] if system.needs_account and not request.account else []
     device = request.get("device") or system.default_device
-    return device == "gpu" and not request.has("backends") and request.allow_open_ports is None
+    if device == "gpu" and not request.has("backends") and request.allow_open_ports is None:
+        # A rehearsal opens no port, and without them the usual backends of GPUs exchange nothing across nodes.
+        request = request.changed(allow_open_ports=True)
+        missing += ["--set", "allow_open_ports=yes"]
+        lines.append(
+            f"rehearsed as if allow_open_ports=yes were set; on {system.name} add --set allow_open_ports=yes: its GPU "
+            "backends need it beyond one node"
+        )
+    if load_study(name).target is not None:
+        request, line = _solution_request(name, system, request)
+        lines += filter(None, [line])
+    study = study_of(name, system, request)
+    for line in [] if as_json else lines:
+        say(line)
+    request = with_defaults(study, system, request, quiet=as_json)
+    campaign = campaign_for_rehearsal(
+        study, system, environment_name=request.environment, data=request.data, results=request.results
+    )
+    limit = submission.walltime(study, system, request.walltime)
+    launches = campaign.plan.launches
+    if as_json:
+        say_json(campaign, launches)
+        return 0
+    jobs: tuple[Job, ...] = ()
+    try:
+        jobs = _jobs(campaign, launches, limit)
+    except UsageError as error:  # a launch that does not fit into the partition's longest job
+        if request.walltime is not None:
+            raise
+        say(f"no jobs, which {system.name} would refuse: {error}")
+    _show(campaign, jobs, launches, request, scripts=dry_run)
+    if not dry_run:
+        from dlscale.benchmarks.cli.rehearsal import show_rehearsal
+        from dlscale.benchmarks.cli.show_predictions import put_rehearsal
+
+        command = redact(shlex.join(["dlscale", *sys.argv[1:], *missing]))
+        campaign.store.refuse_links()
+        show_rehearsal(campaign, command)
+        submission.write_rehearsal(campaign, jobs, command, account=request.account)
+        say(f"scripts and plan are in {campaign.store.folder}")
+        put_rehearsal(campaign.store.folder)
+    return 0
 
 
-def solution_request(name: str, system: System, request: Request) -> tuple[Request, str]:
+def _solution_request(name: str, system: System, request: Request) -> tuple[Request, str]:
     """The request with the study's own preset, framework and batch instead of the system's, which train here too.
 
     Where no sizes are named they are the usual ones that the data have enough samples for, and the text says so.
@@ -49,73 +116,17 @@ def solution_request(name: str, system: System, request: Request) -> tuple[Reque
     changed = request.changed(fields={key: value for key, value in own.items() if not request.has(key)})
     if request.has("nodes") or request.has("ranks"):
         return changed, ""
-    problem = ""
-    for exponent in reversed(range(DEFAULT_MAX_NODES.bit_length())):
-        nodes = [1 << power for power in range(exponent + 1)]
-        smaller = changed.changed(fields={"nodes": nodes}) if problem else changed
+    problem, smaller, most = "", changed, DEFAULT_MAX_NODES
+    while True:
         try:
             expanded(study_of(name, system, smaller), system, smaller)
         except UsageError as error:
-            if problem and nodes == [1]:
+            if problem and most == 1:
                 raise
-            problem = problem or str(error)
+            problem, most = problem or str(error), most // 2 if problem else most
         else:
-            return smaller, f"on up to {nodes[-1]} nodes: {problem}" if problem else ""
-    return changed, ""
-
-
-def run_as_jobs(study: Study, system: System, request: Request, how: Start) -> int:
-    """Submit a study's jobs if this machine is the system, else rehearse them; or print what would be submitted."""
-    is_here = system.is_here()
-    results = request.results
-    if is_here:
-        results = submission.results_folder(system, results, named=request.has("results"))
-    campaign = (campaign_for_jobs if is_here else campaign_for_rehearsal)(
-        study, system, environment_name=request.environment, data=request.data, results=results
-    )
-    limit = submission.walltime(study, system, request.walltime)
-    todo: Sequence[Launch] = campaign.plan.launches
-    if is_here and not how.start:
-        todo = campaign.todo()
-    if how.as_json:
-        click.echo(json.dumps(plan_json(campaign.plan, todo)))
-        return 0
-    if is_here and how.start:
-        if system.needs_account and not request.account:
-            raise UsageError(
-                f"jobs on {system.name} need an account to charge; give --account (make: ACCOUNT=)"
-            )
-        account, most = request.account, request.max_node_hours
-        return submit(campaign, data=request.data, account=account, limit=limit, max_node_hours=most)
-    jobs: tuple[Job, ...] = ()
-    try:
-        jobs = _told_jobs(campaign, todo, limit)
-    except UsageError as error:  # a launch that does not fit into the partition's longest job
-        if is_here or request.walltime is not None:
-            raise
-        click.echo(f"no jobs, which {system.name} would refuse: {error}")
-    submission.check_node_hours(jobs, request.max_node_hours)
-    if not how.start:
-        _print_scripts(campaign, jobs, request.account)
-    if jobs:
-        show_job_costs(campaign, jobs)
-    show_plan(campaign.plan, todo)
-    if how.start:
-        _rehearse(campaign, jobs, request.account)
-    return 0
-
-
-def _rehearse(campaign: Campaign, jobs: Sequence[Job], account: str | None) -> None:
-    """Predict what the study would measure, and write the jobs' scripts."""
-    # Here, because predictions take longer to import than a plan takes.
-    from dlscale.benchmarks.cli.rehearsal import show_rehearsal
-    from dlscale.benchmarks.cli.show_predictions import put_rehearsal
-
-    campaign.store.refuse_links()
-    show_rehearsal(campaign)
-    submission.write_rehearsal(campaign, jobs, account=account)
-    click.echo(f"scripts and plan are in {campaign.store.folder}")
-    put_rehearsal(campaign.store.folder)
+            return smaller, f"on up to {most} nodes: {problem}" if problem else ""
+        smaller = changed.changed(fields={"nodes": [1 << power for power in range(most.bit_length())]})
 
 
 def submit(
@@ -131,34 +142,41 @@ def submit(
     with open_campaign(campaign, facts) as left:
         todo, first = submission.not_submitted(campaign, left)
         if not todo:
-            click.echo(
-                "nothing to submit: "
-                + ("the remaining cases are already queued or running" if left else "all cases are done")
-            )
+            why = "the remaining cases are already queued or running" if left else "all cases are done"
+            say(f"nothing to submit: {why}")
             return 0
-        jobs = _told_jobs(campaign, todo, limit, first_index=first)
+        jobs = _jobs(campaign, todo, limit, first_index=first)
+        submission.check_partition(campaign, jobs)
         submission.check_node_hours(jobs, max_node_hours)
         show_job_costs(campaign, jobs)
         for files in submission.submit(campaign, jobs, account=account):
-            click.echo(f"submitted {files.name} as job {files.id}")
-    click.echo(f"records will be in {campaign.store.folder}; dlscale status shows the progress")
+            say(f"submitted {files.name} as job {files.id}")
+    say(f"records will be in {campaign.store.folder}; dlscale status shows the progress")
     return 0
 
 
-def _told_jobs(
+def _jobs(
     campaign: Campaign, launches: Sequence[Launch], limit: float | None, *, first_index: int = 0
 ) -> tuple[Job, ...]:
+    """The jobs of those launches; prints what there is to warn of."""
     jobs, warnings = submission.jobs_of(campaign, launches, limit, first_index=first_index)
     for warning in warnings:
-        click.echo(f"warning: {warning}")
+        say(f"warning: {warning}")
     return jobs
 
 
-def _print_scripts(campaign: Campaign, jobs: Sequence[Job], account: str | None) -> None:
-    for job in jobs:
+def _show(
+    campaign: Campaign, jobs: Sequence[Job], todo: Sequence[Launch], request: Request, *, scripts: bool
+) -> None:
+    """Print the jobs' scripts and launches if asked for, their cost and the plan. Raises UsageError if too much."""
+    submission.check_node_hours(jobs, request.max_node_hours)
+    for job in jobs if scripts else ():
         click.echo(f"# {job.name}")
-        click.echo(submission.job_script(campaign, job, account=account, after=None))
+        click.echo(submission.job_script(campaign, job, account=request.account))
         click.echo("# its launches, on the first of its nodes:")
         for launch in job.launches:
             click.echo(shlex.join(campaign.command(launch)))
         click.echo()
+    if jobs:
+        show_job_costs(campaign, jobs)
+    show_plan(campaign.plan, todo)

@@ -12,14 +12,13 @@ from pydantic import BaseModel
 
 from dlscale.base.definitions import read_json
 from dlscale.base.errors import UsageError
-from dlscale.base.strings import Data, Name, Text
+from dlscale.base.strings import Data, Name, Text, plural
 from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.options import json_option, results_option, study_folders
-from dlscale.benchmarks.cli.plan_table import counts_text
-from dlscale.benchmarks.jobs.jobs import JobFiles, all_jobs
+from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.records.cell import is_canary
 from dlscale.benchmarks.records.files import BadFile, summaries
-from dlscale.benchmarks.study.study_file import read_study_file
+from dlscale.benchmarks.study.study_file import STUDY_FILE, read_study_file
 
 
 class _Named(BaseModel):
@@ -30,7 +29,7 @@ class _Case(BaseModel):
     cell: dict[Text, Data]
 
 
-class _Plan(BaseModel):
+class Planned(BaseModel):
     """The fields of study.json that are shown; the file may be very long."""
 
     study: _Named
@@ -50,25 +49,21 @@ def status(results: Path, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": rows}))
     for row in [] if as_json else rows:
-        size = counts_text(
-            num_cells=row["num_cells"], num_launches=row["num_launches"], num_cases=row["planned"]
-        )
-        lines = [
-            f"{row['folder']}: {row['done']} of {row['planned']} cases done, {row['failed']} failed ({size})",
-            *(f"  {job_line(job)}" for job in row["jobs"]),
-            *(f"  {text}" for text in row["problems"]),
-        ]
-        click.echo("\n".join(lines))
+        size = f"{plural(row['num_cells'], 'cell')} in {plural(row['num_launches'], 'launch')}"
+        say(f"{row['folder']}: {row['done']} of {row['planned']} cases done, {row['failed']} failed ({size})")
+        for text in (*map(_job_line, row["jobs"]), *row["problems"]):
+            say(f"  {text}")
     return FAILED_CASES if any(row["failed"] or row["problems"] for row in rows) else 0
 
 
 def _row(folder: Path) -> dict[str, Any]:
+    """A study's row. Raises UsageError if its plan cannot be read."""
     attempts, bad_files = summaries(folder)
     attempts = [attempt for attempt in attempts if not is_canary(attempt.case)]
     done = {attempt.case for attempt in attempts if attempt.good}
-    not_done = sorted(attempt for attempt in attempts if attempt.case not in done)
-    failed = {attempt.case: attempt for attempt in not_done}  # the latest attempt says why
-    plan = _planned(folder / "study.json")
+    # The latest attempt says why.
+    failed = {attempt.case: attempt for attempt in sorted(attempts) if attempt.case not in done}
+    plan = read_json(Planned, folder / STUDY_FILE, remedy="run the study again, which writes it")
     cases = [case for launch in plan.launches for case in launch]
     return {
         "folder": str(folder),
@@ -78,7 +73,7 @@ def _row(folder: Path) -> dict[str, Any]:
         "num_launches": len(plan.launches),
         "done": len(done),
         "failed": len(failed),
-        "jobs": job_rows(folder),
+        "jobs": _job_rows(folder),
         "failures": dict(Counter(attempt.failure_kind for attempt in failed.values())),
         "problems": [
             *(f"{attempt.case}: {attempt.failure_message}" for attempt in failed.values()),
@@ -98,47 +93,37 @@ def _bad_lines(bad_files: list[BadFile]) -> list[str]:
     ]
 
 
-def _planned(path: Path) -> _Plan:
-    """The study's name and cases. Raises UsageError if its plan cannot be read."""
-    return read_json(_Plan, path, remedy="run the study again, which writes it")
-
-
-def job_rows(folder: Path) -> list[dict[str, str | None]]:
+def _job_rows(folder: Path) -> list[dict[str, str | None]]:
     """Name, scheduler's id, state and reason of each job; none for a study without jobs.
 
     Away from the system its scheduler cannot be queried; the state is then the one that the job logged.
     """
-    jobs = all_jobs(folder)
-    if not jobs:
+    if not (folder / "jobs").is_dir():
         return []
     from dlscale.benchmarks.jobs import submission
+    from dlscale.benchmarks.jobs.jobs import all_jobs
 
+    jobs = all_jobs(folder)
     system = read_study_file(folder).system
-    try:
-        states = dict(submission.job_states(system, jobs)) if system.is_here() else {}
-        asked = bool(states)
-    except UsageError as error:
-        states, asked = {}, False
-        problem = str(error)
-    else:
-        problem = system.elsewhere
-    rows = []
-    for job in jobs:
-        reason = _reason(job)
-        state = str(states[job.name]) if asked else "ended" if job.has_ended else "unknown"
-        rows.append(
-            {"job": job.name, "id": job.id, "state": state, "reason": reason or (None if asked else problem)}
-        )
-    return rows
+    problem, states = system.elsewhere, {}
+    if system.is_here():
+        try:
+            states = dict(submission.job_states(system, jobs))
+        except UsageError as error:
+            problem = str(error)
+    return [
+        {
+            "job": job.name,
+            "id": job.id,
+            "state": str(states[job.name]) if states else "ended" if job.has_ended else "unknown",
+            "reason": job.end_reason or (None if states else problem),
+        }
+        for job in jobs
+    ]
 
 
-def job_line(row: dict[str, str | None]) -> str:
+def _job_line(row: dict[str, str | None]) -> str:
     """`job-000: running as job 4711`."""
     place = f" as job {row['id']}" if row["id"] and row["state"] in ("pending", "running") else ""
     reason = f" ({row['reason']})" if row["reason"] and not place else ""
     return f"{row['job']}: {row['state']}{place}{reason}"
-
-
-def _reason(job: JobFiles) -> str | None:
-    events = job.events()
-    return str(events[-1].get("reason", "")) or None if job.has_ended else None

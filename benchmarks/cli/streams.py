@@ -1,17 +1,21 @@
-"""Standard output and error, as every verb has them: whatever is written, and wherever it goes.
+"""Standard output and error of every verb: clean text, a full disk or a closed pipe in one line and an exit status.
 
 Text of records, files and options may come from somebody else: control characters in it would move the cursor, hide
-lines or rename the window. A full disk, a closed pipe is one line and an exit status.
+lines or rename the window.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO, cast
+
+import click
 
 from dlscale.base.errors import UsageError
 from dlscale.base.strings import visible_but_colours
@@ -21,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class ReaderGoneError(Exception):
-    """Whoever read standard output or error has closed it. No OSError: click ends a program for one, and says 1."""
+    """The reader of standard output or error has closed it. Not an OSError: click would exit with 1 for one."""
 
 
 class CleanStream:
-    """A stream of text that passes on nothing that would steer a terminal. Else it is the stream itself."""
+    """A stream of text that passes on nothing that would steer a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -33,7 +37,7 @@ class CleanStream:
     def write(self, text: str) -> int:
         """Write `text`, cleaned. Raises UsageError if that fails, ReaderGoneError if nobody reads."""
         text = visible_but_colours(text)
-        with _failures_told():
+        with _as_usage_error():
             try:
                 return self.stream.write(text)
             except UnicodeEncodeError:  # half a character, from a damaged name, or a terminal without Unicode
@@ -42,7 +46,7 @@ class CleanStream:
 
     def flush(self) -> None:
         """Write what is buffered. Raises as `write`."""
-        with _failures_told():
+        with _as_usage_error():
             self.stream.flush()
 
     def __getattr__(self, name: str) -> Any:
@@ -71,8 +75,18 @@ def clean_streams() -> Iterator[None]:
         sys.stdout, sys.stderr = output, error
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print sentences. A terminal that is narrower gets them broken between words, files and pipes as they are."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        width = shutil.get_terminal_size().columns
+        text = textwrap.fill(
+            text, width, break_long_words=False, break_on_hyphens=False, subsequent_indent="  "
+        )
+    click.echo(text, err=err)
+
+
 def live_console(*, stderr: bool = False) -> Console:
-    """A console for bars and status lines, which move the cursor: a dumb terminal, which cannot, counts as none.
+    """A console for lines that are drawn again; a dumb terminal, which cannot move the cursor, counts as none.
 
     What else is printed on it must be `visible`.
     """
@@ -85,15 +99,7 @@ def live_console(*, stderr: bool = False) -> Console:
 
 
 @contextmanager
-def working(*, stderr: bool = False) -> Iterator[Callable[[str], None]]:
-    """A function that says what is being done: in a line that changes or, where there is no terminal, line by line."""
-    console = live_console(stderr=stderr)
-    with console.status("") as status:
-        yield status.update if console.is_terminal else console.print
-
-
-@contextmanager
-def _failures_told() -> Iterator[None]:
+def _as_usage_error() -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -105,7 +111,7 @@ def _failures_told() -> Iterator[None]:
 
 
 def _drop_the_rest(output: TextIO) -> None:
-    """Nobody reads what is still buffered: at its end the interpreter would try again, and complain."""
+    """Discard what is still buffered: at its end the interpreter would try to write it again, and complain."""
     try:
         output.flush()
     except OSError:

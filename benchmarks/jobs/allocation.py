@@ -23,7 +23,7 @@ from dlscale.benchmarks.launch import supervisor
 from dlscale.benchmarks.launch.campaign import Campaign, run_launch
 from dlscale.benchmarks.launch.interrupts import caught, interruptible
 from dlscale.benchmarks.launch.preparing import campaign_here
-from dlscale.benchmarks.study.plan import Launch, Plan
+from dlscale.benchmarks.study.plan import Plan
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study_file import StudyFile, read_study_file
 from dlscale.benchmarks.systems.start import find_installation
@@ -36,31 +36,26 @@ def run(folder: Path, name: str) -> None:
     begin = time.time()
     files = JobFiles(folder, name)
     job, study = files.read(), read_study_file(folder)
-    with files.lock():
-        _run_job(study, job, files, begin)
-
-
-def _run_job(study: StudyFile, job: Job, files: JobFiles, begin: float) -> None:
     commands = scheduler(study.system.scheduler)
-    try:
-        nodes = tuple(commands.nodes(os.environ))
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{files.name} finds no nodes of its job ({error}); dlscale resume submits it, it is not started by hand"
-        ) from None
-    files.say("begin", nodes=len(nodes), starts_before=commands.restarts(os.environ))
-    end = commands.end_time(os.environ) or begin + job.seconds
-    try:
-        campaign = _campaign(study, job, files, nodes)
-        left = _run(campaign, end)
-    except UsageError as error:
-        files.say("end", reason=str(error))
-        raise
-    except KeyboardInterrupt:
-        caught()
-        files.say("end", reason="stopped by the scheduler or by hand")
-        raise
-    files.say("end", reason=f"the wall time ended with {left} launches left" if left else "done")
+    with files.lock():
+        try:
+            nodes = tuple(commands.nodes(os.environ))
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"{name} finds no nodes of its job ({error}); dlscale resume submits it, it is not started by hand"
+            ) from None
+        files.log("begin", nodes=len(nodes), starts_before=commands.restarts(os.environ))
+        end = commands.end_time(os.environ) or begin + job.seconds
+        try:
+            left = run_until(end, _campaign(study, job, files, nodes))
+        except UsageError as error:
+            files.log("end", reason=str(error))
+            raise
+        except KeyboardInterrupt:
+            caught()
+            files.log("end", reason="stopped by the scheduler or by hand")
+            raise
+        files.log("end", reason=f"the wall time ended with {left} launches left" if left else "done")
 
 
 def _campaign(study: StudyFile, job: Job, files: JobFiles, nodes: tuple[str, ...]) -> Campaign:
@@ -92,8 +87,8 @@ def _campaign(study: StudyFile, job: Job, files: JobFiles, nodes: tuple[str, ...
     return replace(campaign, nodes=nodes, spool_folder=files.spool_folder)
 
 
-def _run(campaign: Campaign, end: float) -> int:
-    """Run launches until all are done or the time is up; returns how many are left."""
+def run_until(end: float, campaign: Campaign) -> int:
+    """Run launches until all are done or the time is up, in seconds since 1970; returns how many are left."""
     store = campaign.store
     make_folder(campaign.spool_folder)
     supervisor.collect_leftovers(campaign.spool_folder, store, planned=campaign.planned)
@@ -107,20 +102,16 @@ def _run(campaign: Campaign, end: float) -> int:
         if time.monotonic() + pace * expected + RESERVE_SECONDS > deadline:
             return len(todo) - position
         planned += campaign.plan.seconds([launch])
-        _say(launch, position, len(todo))
+        cell = launch.cell
+        sys.stdout.write(
+            f"{supervisor.now()} {position + 1}/{len(todo)}: {cell.workload} in {cell.framework} over {cell.method}, "
+            f"{cell.num_ranks} ranks on {cell.num_nodes} nodes, {cell.control}\n"
+        )
+        sys.stdout.flush()
         for record in run_launch(campaign, launch):
             if record.failure:
                 sys.stdout.write(f"  failed: {record.failure.kind}: {record.failure.message}\n")
     return 0
-
-
-def _say(launch: Launch, position: int, num_launches: int) -> None:
-    cell = launch.cell
-    sys.stdout.write(
-        f"{supervisor.now()} {position + 1}/{num_launches}: {cell.workload} in {cell.framework} over {cell.method}, "
-        f"{cell.num_ranks} ranks on {cell.num_nodes} nodes, {cell.control}\n"
-    )
-    sys.stdout.flush()
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -36,6 +36,7 @@ from dlscale.collectives import capabilities
 
 START_SECONDS = 60.0  # before the first launch of a job: modules, staging, probing the nodes
 WARN_SECONDS = 120  # before the end of its wall time a job gets SIGTERM
+Launches = tuple[Launch, ...]
 
 
 class Job(Frozen):
@@ -43,10 +44,9 @@ class Job(Frozen):
 
     schema_version: Literal[1] = 1
     index: NonNegativeInt
-    launches: tuple[Launch, ...]
-    num_nodes: (
-        PositiveInt  # as its largest launch needs, or the partition gives; smaller ones use the first nodes
-    )
+    launches: Launches
+    # As its largest launch needs, or the partition gives; smaller ones use the first nodes.
+    num_nodes: PositiveInt
     seconds: PositiveFloat  # wall time that it asks for
     budget_per_case: float  # seconds, by the whole study (`Plan`)
 
@@ -54,6 +54,11 @@ class Job(Frozen):
     def name(self) -> str:
         """Unique within a study, and safe as a file name."""
         return f"job-{self.index:03d}"
+
+    @property
+    def largest(self) -> int:
+        """The nodes of its largest launch."""
+        return max(launch.cell.num_nodes for launch in self.launches)
 
     @property
     def billed_node_hours(self) -> float:
@@ -73,26 +78,23 @@ def cut(
     """The jobs that run `launches` of `plan`, and warnings. `limit`: most seconds of a job; None: any.
     `min_nodes`: fewest nodes of a job, as the partition demands or bills.
 
-    A training with checkpoints may take more than one job: this cuts the first, `resume` the next.
-
-    A tier's blocks stay whole where that is possible, so that compared cases run in one job. Raises UsageError if a
-    single launch with its canaries does not fit into a job.
+    A tier's blocks stay whole where that is possible, so that compared cases run in one job. A training with
+    checkpoints may take more than one job: this cuts the first, `resume` the next. Raises UsageError if a single launch
+    with its canaries does not fit into a job.
     """
     jobs: list[Job] = []
     warnings: list[str] = []
-    for _, of_tier in groupby(launches, key=lambda launch: launch.cases[0].block // plan.num_launches):
-        blocks = [tuple(block) for _, block in groupby(of_tier, key=lambda launch: launch.cases[0].block)]
-        sizes = max((launch.cell for block in blocks for launch in block), key=lambda cell: cell.num_nodes)
-        units: list[tuple[Launch, ...]] = blocks
-        longest = max(_seconds(plan, block, policy) for block in blocks)
+    for _, tier in groupby(launches, key=lambda launch: launch.cases[0].block // plan.num_launches):
+        units = [tuple(block) for _, block in groupby(tier, key=lambda launch: launch.cases[0].block)]
+        longest = max(_seconds(plan, block, policy) for block in units)
         if limit is not None and longest > limit:
-            units = [(launch,) for block in blocks for launch in block]
+            units = [(launch,) for block in units for launch in block]
+            most = max(launch.cell.num_nodes for (launch,) in units)
             warnings.append(
-                f"a block on up to {sizes.num_nodes} nodes needs {format_seconds(longest)}, more than the "
-                f"{format_seconds(limit)} of a job: its cases run in several jobs, and across jobs nothing is paired"
+                f"a block on up to {most} nodes needs {format_seconds(longest)}, more than the {format_seconds(limit)} "
+                "of a job: its cases run in several jobs, and across jobs nothing is paired"
             )
         for members in _filled(plan, units, policy, limit):
-            index = first_index + len(jobs)
             seconds = _seconds(plan, members, policy)
             if limit is not None and seconds > limit:
                 warnings.append(
@@ -100,74 +102,67 @@ def cut(
                     f"about {math.ceil(seconds / limit)} jobs, each from the last checkpoint on; "
                     "`dlscale resume` submits the next when one has ended"
                 )
+                seconds = limit
+            index = first_index + len(jobs)
+            ends = (_canary(plan, members, 2 * index), _canary(plan, members, 2 * index + 1))
             jobs.append(
                 Job(
                     index=index,
-                    launches=_with_canaries(plan, members, index),
+                    launches=(ends[0], *members, ends[1]),
                     num_nodes=max(min_nodes, *(launch.cell.num_nodes for launch in members)),
-                    seconds=seconds if limit is None else min(seconds, limit),
+                    seconds=seconds,
                     budget_per_case=plan.budget_per_case,
                 )
             )
     return tuple(jobs), tuple(warnings)
 
 
-def _filled(
-    plan: Plan, units: Sequence[tuple[Launch, ...]], policy: Policy, limit: float | None
-) -> Iterable[tuple[Launch, ...]]:
+def _filled(plan: Plan, units: Sequence[Launches], policy: Policy, limit: float | None) -> Iterator[Launches]:
     """The units in order, as many to a job as its time allows."""
-    members: list[Launch] = []
+    members: Launches = ()
     seconds = 0.0
     for unit in units:
-        needed = _seconds(plan, unit, policy)
         least = _seconds(plan, unit, policy, to_end=False)
         if limit is not None and least > limit:
+            shorter = (
+                "checkpoints at shorter intervals (rules.checkpoint_every)"
+                if plan.study.target
+                else "fewer windows (--budget)"
+            )
             raise UsageError(
                 f"a job of {format_seconds(limit)} is too short: {unit[0].id} with the canaries at both ends needs "
-                f"{format_seconds(least)}; ask for a longer --walltime, or for {_shorter(plan)}"
+                f"{format_seconds(least)}; ask for a longer --walltime, or for {shorter}"
             )
         more = policy.margin * plan.seconds(unit)
         if members and limit is not None and seconds + more > limit:
-            yield tuple(members)
-            members = []
-        seconds = seconds + more if members else needed
+            yield members
+            members = ()
+        seconds = seconds + more if members else _seconds(plan, unit, policy)
         members += unit
-    yield tuple(members)
+    yield members
 
 
-def _seconds(plan: Plan, launches: Sequence[Launch], policy: Policy, *, to_end: bool = True) -> float:
+def _seconds(plan: Plan, launches: Launches, policy: Policy, *, to_end: bool = True) -> float:
     """Wall time for those launches with a canary at both ends, margin and warning included."""
     estimate = plan.seconds if to_end else plan.least_seconds
-    return WARN_SECONDS + policy.margin * (
-        START_SECONDS + estimate([*launches, *[_canary(plan, launches, 0)] * 2])
-    )
+    canaries = [_canary(plan, launches, 0)] * 2
+    return WARN_SECONDS + policy.margin * (START_SECONDS + estimate([*launches, *canaries]))
 
 
-def _shorter(plan: Plan) -> str:
-    """Advice that makes a launch shorter."""
-    if plan.study.target:
-        return "checkpoints at shorter intervals (rules.checkpoint_every)"
-    return "fewer windows (--budget)"
-
-
-def _with_canaries(plan: Plan, launches: tuple[Launch, ...], index: int) -> tuple[Launch, ...]:
-    return (_canary(plan, launches, 2 * index), *launches, _canary(plan, launches, 2 * index + 1))
-
-
-def _canary(plan: Plan, launches: Sequence[Launch], block: int) -> Launch:
+def _canary(plan: Plan, launches: Launches, block: int) -> Launch:
     """A training on the job's largest number of nodes, run first and last to show whether the machine changed.
 
     Its backend is the first of the study that exchanges gradients, so that the network is part of it. It measures
     speed alone, also where the trainings have a target.
     """
-    order = [*sorted(plan.study.backends, key=lambda name: not capabilities(name).exchanges)]
-    # A reference on the whole machine may use a backend that the study does not compare.
-    compared = [launch for launch in launches if launch.cell.backend in order] or launches
-    order += [launch.cell.backend for launch in launches]
-    largest = max(
-        compared,
-        key=lambda launch: (launch.cell.num_nodes, launch.cell.num_ranks, -order.index(launch.cell.backend)),
-    )
+    order = [*plan.study.backends, *(launch.cell.backend for launch in launches)]
+
+    def place(launch: Launch) -> tuple[int, int, bool, int]:
+        cell = launch.cell
+        exchanges = capabilities(cell.backend).exchanges
+        return cell.num_nodes, cell.num_ranks, exchanges, -order.index(cell.backend)
+
+    largest = max(launches, key=place)
     cell = largest.cell.model_copy(update={"control": "canary", "target": None})
     return Launch(cases=(Case(cell=cell, block=block, position=0),), data=largest.data)
 
@@ -176,7 +171,6 @@ FOLDER = "jobs"
 
 # `vanished`: the scheduler no longer knows it, and it wrote no end event.
 JobState = Literal["never submitted", "pending", "running", "ended", "vanished"]
-
 
 # A word of a command line, and no option: 123, 123.server, 123[], fM7Zq9AKHno.
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\[\]-]{0,200}")
@@ -189,32 +183,9 @@ class JobFiles:
     folder: Path  # of the study
     name: str
 
-    @property
-    def _folder(self) -> Path:
-        return self.folder / FOLDER
-
-    @property
-    def plan_path(self) -> Path:
-        """The file of its launches (`Job`)."""
-        return self._folder / f"{self.name}.json"
-
-    @property
-    def script_path(self) -> Path:
-        return self._folder / f"{self.name}.sh"
-
-    @property
-    def id_path(self) -> Path:
-        """The file of the scheduler's number for it."""
-        return self._folder / f"{self.name}.id"
-
-    @property
-    def events_path(self) -> Path:
-        """The file of its events, JSON lines."""
-        return self._folder / f"{self.name}.jsonl"
-
-    @property
-    def log_path(self) -> Path:
-        return self._folder / f"{self.name}.log"
+    def path(self, ending: str) -> Path:
+        """Its file with that ending: json, sh, id, jsonl, log or lock."""
+        return self.folder / FOLDER / f"{self.name}.{ending}"
 
     @property
     def spool_folder(self) -> Path:
@@ -223,13 +194,13 @@ class JobFiles:
 
     def read(self) -> Job:
         """The launches of the job. Raises UsageError if the file is invalid."""
-        return read_json(Job, self.plan_path, remedy="delete it, and resume the study")
+        return read_json(Job, self.path("json"), remedy="delete it, and resume the study")
 
     def write(self, job: Job, script: str) -> None:
         """Write the job and its script, before it is submitted."""
-        make_folder(self._folder)
-        write_atomically(self.plan_path, job.model_dump_json())
-        write_atomically(self.script_path, script)
+        make_folder(self.folder / FOLDER)
+        write_atomically(self.path("json"), job.model_dump_json())
+        write_atomically(self.path("sh"), script)
 
     @property
     def id(self) -> str | None:
@@ -237,53 +208,55 @@ class JobFiles:
 
         Raises UsageError if it may have been, or the file is damaged.
         """
-        if not self.id_path.exists():
+        path = self.path("id")
+        if not path.exists():
             return None
-        text = read_regular(self.id_path).decode(errors="replace").strip()
+        text = read_regular(path).decode(errors="replace").strip()
         if not _JOB_ID.fullmatch(text):
-            raise UsageError(f"{self.id_path} has no number of a job; {self.remedy}")
+            raise UsageError(f"{path} has no number of a job; {self.remedy}")
         return text
 
     @property
     def remedy(self) -> str:
         """What to do about a job of which it is not known whether the scheduler has it."""
-        return (
-            f"if the scheduler lists {self.name}, write its number into {self.id_path}, else delete that file"
-        )
+        path = self.path("id")
+        return f"if the scheduler lists {self.name}, write its number into {path}, else delete that file"
 
     def accepted(self, job_id: str) -> None:
         """Keep the scheduler's number; an empty one while the job is being submitted."""
-        write_atomically(self.id_path, job_id + "\n")
-
-    def refused(self) -> None:
-        """The scheduler did not take it."""
-        self.id_path.unlink()
+        write_atomically(self.path("id"), job_id + "\n")
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Held while the job measures; ends with its process. Raises UsageError if another start holds it."""
-        path = self._folder / f"{self.name}.lock"
-        with locked(path, held=f"{self.name} is running already; wait for it, or cancel it first"):
+        held = f"{self.name} is running already; wait for it, or cancel it first"
+        with locked(self.path("lock"), held=held):
             yield
 
-    def say(self, event: str, **values: Any) -> None:
+    def log(self, event: str, **values: Any) -> None:
         """Append an event, on a new line even after one that was cut off."""
-        with os.fdopen(open_regular(self.events_path, APPENDED), "a", encoding="utf-8") as file:
+        with os.fdopen(open_regular(self.path("jsonl"), APPENDED), "a", encoding="utf-8") as file:
             file.write("\n" + json.dumps({"event": event, "time": time.time(), **values}) + "\n")
 
-    def events(self) -> list[dict[str, Any]]:
-        """Its events in order, each with its name, without lines that were cut off."""
-        events = []
-        for line in read_regular(self.events_path).splitlines() if self.events_path.exists() else []:
+    def last_event(self) -> dict[str, Any]:
+        """Its last event, empty without any; lines that were cut off are left out."""
+        last: dict[str, Any] = {}
+        path = self.path("jsonl")
+        for line in read_regular(path).splitlines() if path.exists() else []:
             with suppress(ValueError):
-                events.append(parse_json_object(line))
-        return [event for event in events if isinstance(event.get("event"), str)]
+                event = parse_json_object(line)
+                last = event if isinstance(event.get("event"), str) else last
+        return last
 
     @property
     def has_ended(self) -> bool:
         """Whether its last event is its end."""
-        events = [event["event"] for event in self.events()]
-        return bool(events) and events[-1] == "end"
+        return self.last_event().get("event") == "end"
+
+    @property
+    def end_reason(self) -> str | None:
+        """Why it ended, as it logged it; None before its end."""
+        return str(self.last_event().get("reason", "")) or None if self.has_ended else None
 
 
 def all_jobs(folder: Path) -> list[JobFiles]:
@@ -303,5 +276,5 @@ def states(jobs: Sequence[JobFiles], known: Mapping[str, str]) -> dict[str, JobS
         elif job.has_ended:
             by_name[job.name] = "ended"
         else:
-            by_name[job.name] = "vanished" if job.id or job.events() else "never submitted"
+            by_name[job.name] = "vanished" if job.id or job.last_event() else "never submitted"
     return by_name

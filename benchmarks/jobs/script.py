@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,51 +36,31 @@ def batch_script(
     $VARIABLES of the job, as those of environments do; everything else is taken literally.
     """
     commands = scheduler(system.scheduler)
-    request = _completed(system, environment, request)
-    parts = [
-        [INTERPRETER, *commands.directives(request)],
-        ["set -eo pipefail", f"cd {quoted(request.folder, 'the folder of the job')}"],
-        _facts({END_TIME_VARIABLE: f"$(($(date +%s) + {60 * request.minutes}))", **commands.facts}),
-        _software(environment),
-        _staging(system, environment, request.num_nodes),
-        _exports(system, environment),
-        [
-            " ".join(
-                [
-                    "exec",
-                    quoted_path(command[0], "the program"),
-                    quoted_words(command[1:], "the command of the job"),
-                ]
-            )
-        ],
-    ]
-    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
-
-
-def _completed(system: System, environment: Environment, request: JobRequest) -> JobRequest:
-    """The request with the system's counts, and the environment's directives after the partition's."""
     cores = 0 if system.node.cores == "detect" else system.node.cores.value
-    return replace(
+    request = replace(
         request,
         directives=(*request.directives, *environment.directives),
         cores_per_node=request.cores_per_node or cores,
         cpus_per_rank=request.cpus_per_rank or cpus_per_rank(system, request.ranks_per_node),
     )
-
-
-def _facts(facts: Mapping[str, str]) -> list[str]:
-    """Assign first, export later: `export NAME=$(...)` succeeds even where the command fails."""
-    return [*(f"{name}={command}" for name, command in facts.items()), f"export {' '.join(facts)}"]
-
-
-def _software(environment: Environment) -> list[str]:
-    """The centre's modules and the system file's own commands, which are shell.
-
-    Unset variables become errors after them only, because the scripts behind modules use such variables.
-    """
-    lines = [_module(module) for module in environment.modules]
-    lines += [one_line(command, "a command of the environment") for command in environment.commands]
-    return [*lines, "set -u"]
+    facts = {END_TIME_VARIABLE: f"$(($(date +%s) + {60 * request.minutes}))", **commands.facts}
+    own = [one_line(line, "a command of the environment") for line in environment.commands]
+    program = [
+        quoted_path(command[0], "the program"),
+        quoted_words(command[1:], "the command of the job"),
+    ]
+    parts = [
+        [INTERPRETER, *commands.directives(request)],
+        ["set -eo pipefail", f"cd {quoted(request.folder, 'the folder of the job')}"],
+        # Assigned first, exported later: `export NAME=$(...)` succeeds even where the command fails.
+        [*(f"{name}={text}" for name, text in facts.items()), f"export {' '.join(facts)}"],
+        # Unset variables become errors after modules only, because the scripts behind modules use such variables.
+        [*map(_module, environment.modules), *own, "set -u"],
+        _staging(system, environment, request.num_nodes),
+        _exports(system, environment),
+        [f"exec {' '.join(program)}"],
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
 def _module(text: str) -> str:
@@ -118,10 +98,8 @@ def _exports(system: System, environment: Environment) -> list[str]:
 
 
 def _value(environment: Environment, name: str, value: str) -> str:
-    what = f"the variable {name}"
-    if "{prefix}" not in value:
-        return quoted(value, what)
-    if "$" in environment.prefix:  # a centre's, which is another folder for each user
-        return quoted_path(value.replace("{prefix}", environment.prefix), what)
-    prefix = Path(sys.prefix) if environment.prefix == "current" else Path(environment.prefix).absolute()
-    return quoted(value.replace("{prefix}", str(prefix)), what)
+    what, prefix = f"the variable {name}", environment.prefix
+    if "$" in prefix and "{prefix}" in value:  # a centre's, which is another folder for each user
+        return quoted_path(value.replace("{prefix}", prefix), what)
+    folder = Path(sys.prefix) if prefix == "current" else Path(prefix).absolute()
+    return quoted(value.replace("{prefix}", str(folder)), what)

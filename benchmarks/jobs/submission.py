@@ -20,6 +20,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.base.quantities import format_seconds
 from dlscale.base.redaction import redact
+from dlscale.base.strings import plural
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles, JobState, all_jobs, cut, states
 from dlscale.benchmarks.jobs.script import batch_script
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
@@ -32,7 +33,7 @@ PROGRAM = ("-P", "-m", "dlscale.benchmarks.jobs.allocation")
 COMMAND_SECONDS = 120  # a scheduler that does not answer for so long is down
 
 
-def job_script(campaign: Campaign, job: Job, *, account: str | None, after: str | None) -> str:
+def job_script(campaign: Campaign, job: Job, *, account: str | None, after: str | None = None) -> str:
     """The batch script of a job, exactly as the scheduler is given it."""
     study, system = campaign.plan.study, campaign.system
     folder = campaign.store.folder.absolute()
@@ -43,7 +44,7 @@ def job_script(campaign: Campaign, job: Job, *, account: str | None, after: str 
         seconds=job.seconds,
         directives=tuple(chosen_partition(study, system).directives),
         account=account,
-        output=str(JobFiles(folder, job.name).log_path),
+        output=str(JobFiles(folder, job.name).path("log")),
         folder=str(Path.cwd()),  # where relative prefixes of environments begin
         after=after,
         warn_seconds=WARN_SECONDS,
@@ -65,13 +66,13 @@ def submit(campaign: Campaign, jobs: Sequence[Job], *, account: str | None) -> l
         after = submitted[-1].id if chained and submitted else None
         files = JobFiles(campaign.store.folder, job.name)
         text = job_script(campaign, job, account=account, after=after)
-        command = [*commands.submit, str(files.script_path.absolute())]
+        command = [*commands.submit, str(files.path("sh").absolute())]
         _check_program(command[0])
         files.write(job, text)
         files.accepted("")  # whoever is killed now, or gets no answer, does not submit it again
         done = _run(command, campaign.store.folder)
         if done.returncode:
-            files.refused()
+            files.path("id").unlink()
             raise UsageError(
                 f"{command[0]} refused (exit status {done.returncode}): {_last_line(done)}; correct that, and give "
                 "the same command again"
@@ -130,8 +131,7 @@ def _run(command: Sequence[str], cwd: Path | None = None) -> subprocess.Complete
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
-    lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
-    return redact(lines[-1])
+    return redact((done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1])
 
 
 def own_nodes(campaign: Campaign) -> tuple[str, ...]:
@@ -189,19 +189,38 @@ def jobs_of(
     system = campaign.system
     partition = chosen_partition(campaign.plan.study, system)
     most = (partition.max_nodes or partition.num_nodes).value
-    for launch in launches:
-        if launch.cell.num_nodes > most:
+    for cell in (launch.cell for launch in launches):
+        if cell.num_nodes > most:
             raise UsageError(
-                f"{launch.cell.num_ranks} ranks with {launch.cell.num_servers} servers need {launch.cell.num_nodes} "
-                f"nodes of {system.name}, which allows {most} per job; ask for fewer"
+                f"{cell.num_ranks} ranks with {cell.num_servers} servers need {cell.num_nodes} nodes of "
+                f"{system.name}, which allows {most} per job; ask for fewer"
             )
     least = partition.min_nodes.value if partition.min_nodes else 1
     jobs, warnings = cut(
         campaign.plan, launches, system.policy, limit=limit, min_nodes=least, first_index=first_index
     )
+    warnings = (*campaign.plan.warnings, *warnings)
     if limit is None:
-        warnings = (*warnings, "the partition's wall-time limit is unknown; set one with --walltime")
-    return jobs, (*campaign.plan.warnings, *warnings)
+        warnings += ("the partition's wall-time limit is unknown; set one with --walltime",)
+    if unused := [job for job in jobs if job.num_nodes > job.largest]:
+        text = (
+            f"the partition's minimum is {unused[0].num_nodes} nodes: {plural(len(unused), 'job')} that "
+            f"need{'s' * (len(unused) == 1)} at most {max(job.largest for job in unused)} will be billed for them"
+        )
+        smaller = smaller_partitions(jobs, system)
+        warnings += (text + f"; cheaper: --partition {' or '.join(smaller)}" * bool(smaller),)
+    return jobs, warnings
+
+
+def smaller_partitions(jobs: Sequence[Job], system: System) -> list[str]:
+    """The partitions that take all of these jobs and bill each for no more nodes than it needs."""
+    sizes = [job.largest for job in jobs]
+    return [
+        name
+        for name, partition in system.partitions.items()
+        if min(sizes) >= (partition.min_nodes.value if partition.min_nodes else 1)
+        and max(sizes) <= (partition.max_nodes or partition.num_nodes).value
+    ]
 
 
 def check_node_hours(jobs: Sequence[Job], most: float | None) -> None:
@@ -211,6 +230,19 @@ def check_node_hours(jobs: Sequence[Job], most: float | None) -> None:
         raise UsageError(
             f"these jobs may be billed {billed:.1f} node-hours, more than max_node_hours = {most:g}; use fewer "
             "nodes, launches or backends, or a smaller --budget"
+        )
+
+
+def check_partition(campaign: Campaign, jobs: Sequence[Job]) -> None:
+    """Raises UsageError where the default partition bills nodes that no job needs, and another one would not."""
+    system = campaign.system
+    if campaign.plan.study.partition or all(job.num_nodes == job.largest for job in jobs):
+        return
+    if smaller := smaller_partitions(jobs, system):
+        raise UsageError(
+            f"a job on partition {system.partition} of {system.name} is billed for at least "
+            f"{max(job.num_nodes for job in jobs)} nodes, and these need {max(job.largest for job in jobs)}; give "
+            f"--partition {' or '.join(smaller)}, or --partition {system.partition} to be billed for them"
         )
 
 
@@ -232,14 +264,15 @@ def not_submitted(campaign: Campaign, left: Sequence[Launch]) -> tuple[list[Laun
 REHEARSAL_FILE = "rehearsal.json"
 
 
-def write_rehearsal(campaign: Campaign, jobs: Sequence[Job], *, account: str | None) -> None:
-    """Scripts, the launches' command lines and the plan, in the campaign's folder. Nothing there is a record."""
-    folder = campaign.store.folder
-    make_folder(folder)
+def write_rehearsal(campaign: Campaign, jobs: Sequence[Job], command: str, *, account: str | None) -> None:
+    """Scripts, launches' command lines and plan, in the campaign's folder, with the `command` that submits them.
+
+    Nothing there is a record.
+    """
+    folder = make_folder(campaign.store.folder)
     rows = []
     for job in jobs:
-        text = job_script(campaign, job, account=account, after=None)
-        write_atomically(folder / f"{job.name}.sh", text)
+        write_atomically(folder / f"{job.name}.sh", job_script(campaign, job, account=account))
         lines = [shlex.join(campaign.command(launch)) for launch in job.launches]
         write_atomically(folder / f"{job.name}.launches.txt", "\n".join(lines) + "\n")
         rows.append(
@@ -251,5 +284,5 @@ def write_rehearsal(campaign: Campaign, jobs: Sequence[Job], *, account: str | N
                 "billed_node_hours": job.billed_node_hours,
             }
         )
-    description = describe_campaign(campaign) | {"evidence": "nothing was measured", "jobs": rows}
-    write_atomically(folder / REHEARSAL_FILE, json.dumps(description, indent=1))
+    facts = {"command": command, "evidence": "nothing was measured", "jobs": rows}
+    write_atomically(folder / REHEARSAL_FILE, json.dumps(describe_campaign(campaign) | facts, indent=1))

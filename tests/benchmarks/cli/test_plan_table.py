@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dlscale.benchmarks.cli import run_here
-from dlscale.benchmarks.cli.plan_table import axes_text, counted, plan_json, planned_cells, show_plan
+from dlscale.benchmarks.cli.plan_table import cases_of, counted, planned_rows, say_axes, show_plan
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import Shape, Size
@@ -40,31 +40,31 @@ def run(dlscale):
 
 def test_cells_that_share_their_launches_are_one_row():
     plan = a_plan()
-    rows = planned_cells(plan, plan.launches)
-    assert [(row.name, row.cells[0].num_ranks, row.controls, row.num_launches) for row in rows] == [
+    rows = planned_rows(plan, plan.launches)
+    assert [
+        (row["curve"], row["num_ranks"], ", ".join(row["controls"]), row["num_launches"]) for row in rows
+    ] == [
         ("none", 1, "train, synthetic, loader", 2),
         ("none", 2, "train, synthetic, loader", 2),
         ("ring", 1, "train", 2),
         ("ring", 2, "train, exchange", 2),
         ("none", 1, "whole_machine", 1),
     ]
-    assert sum(row.seconds for row in rows) == pytest.approx(plan.seconds(plan.launches))
-    assert (
-        counted(case for launch in plan.launches for case in launch.cases) == "10 cells, 9 launches, 19 cases"
-    )
+    assert sum(row["seconds_left"] for row in rows) == pytest.approx(plan.seconds(plan.launches))
+    assert counted(cases_of(plan.launches)) == "10 cells, 9 launches, 19 cases"
 
 
 def test_what_is_done_is_not_left():
     plan = a_plan(reference_launches=0)
-    rows = planned_cells(plan, plan.launches[:3])
-    assert sum(row.num_launches for row in rows) == 8
-    assert sum(row.num_left for row in rows) == 3
-    assert sum(row.seconds for row in rows) == pytest.approx(plan.seconds(plan.launches[:3]))
+    rows = planned_rows(plan, plan.launches[:3])
+    assert sum(row["num_launches"] for row in rows) == 8
+    assert sum(row["num_launches_left"] for row in rows) == 3
+    assert sum(row["seconds_left"] for row in rows) == pytest.approx(plan.seconds(plan.launches[:3]))
 
 
 def test_a_reference_over_a_backend_that_is_not_compared_has_its_row():
     plan = a_plan(backends=["ring"], reference_launches=1)
-    assert [row.name for row in planned_cells(plan, plan.launches)] == ["ring", "ring", "none"]
+    assert [row["curve"] for row in planned_rows(plan, plan.launches)] == ["ring", "ring", "none"]
 
 
 def test_a_dry_run_ends_with_its_cells_after_the_commands(run, tmp_path):
@@ -96,7 +96,7 @@ def test_the_status_has_the_plans_words(run, tmp_path):
     launches = [[case.model_dump(mode="json") for case in launch.cases] for launch in plan.launches]
     (folder / "study.json").write_text(json.dumps({"study": {"name": "mine"}, "launches": launches}))
     text = run("status", "--results", str(tmp_path))
-    assert "0 of 19 cases done, 0 failed (10 cells, 9 launches, 19 cases)" in text
+    assert "0 of 19 cases done, 0 failed (10 cells in 9 launches)" in text
     (row,) = json.loads(run("status", "--results", str(tmp_path), "--json"))["rows"]
     assert (row["num_cells"], row["num_launches"], row["planned"]) == (10, 9, 19)
 
@@ -132,15 +132,15 @@ def test_what_cannot_be_started_here_is_said_before_it_is(run, tmp_path, monkeyp
     assert f"warning: ring in torch cannot be started, its cases will be failures: {reason}" in text
 
 
-def test_values_of_a_setting_have_rows_of_their_own_named_by_what_differs():
+def test_values_of_a_setting_have_rows_of_their_own_named_by_what_differs(capsys):
     plan = a_plan(
         backends=["ring", "gloo"],
         backend_options={"gloo": {"bucket_cap_mb": [25, 5], "allow_open_ports": True}},
         precision=["fp32", "bf16"],
         reference_launches=0,
     )
-    rows = planned_cells(plan, plan.launches)
-    assert [row.name for row in rows if row.cells[0].num_ranks == 2] == [
+    rows = planned_rows(plan, plan.launches)
+    assert [row["curve"] for row in rows if row["num_ranks"] == 2] == [
         "ring, fp32",
         "ring, bf16",
         "gloo (bucket_cap_mb=5), fp32",
@@ -148,9 +148,8 @@ def test_values_of_a_setting_have_rows_of_their_own_named_by_what_differs():
         "gloo (bucket_cap_mb=5), bf16",
         "gloo (bucket_cap_mb=25), bf16",
     ]
-    assert axes_text(plan) == "axes: precision fp32, bf16; gloo.bucket_cap_mb 25, 5: 6 curves"
-    found = {(row["backend"], row["precision"]) for row in plan_json(plan, plan.launches)["rows"]}
-    assert found == {(backend, precision) for backend in ("ring", "gloo") for precision in ("fp32", "bf16")}
+    say_axes(plan)
+    assert capsys.readouterr().out == "axes: precision fp32, bf16; gloo.bucket_cap_mb 25, 5: 6 curves\n"
 
 
 def test_progress_names_the_curve_also_of_a_launch_whose_training_is_done(monkeypatch, capsys):
@@ -162,6 +161,6 @@ def test_progress_names_the_curve_also_of_a_launch_whose_training_is_done(monkey
     ]
     monkeypatch.setattr(run_here, "run_launch", lambda *_: [])
     run_here._run_launches(SimpleNamespace(plan=plan), left)
-    said = capsys.readouterr().out
-    assert "over gloo (bucket_cap_mb=25) on 2 ranks" in said
-    assert "over gloo (bucket_cap_mb=5) on 2 ranks" in said
+    lines = capsys.readouterr().out
+    assert "block 1/1: gloo (bucket_cap_mb=25), 2 ranks; " in lines
+    assert "block 1/1: gloo (bucket_cap_mb=5), 2 ranks; " in lines

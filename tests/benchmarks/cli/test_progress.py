@@ -14,8 +14,8 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 def shown(capsys, monkeypatch):
     """What two launches show: the first takes so many seconds, the second fails. `terminal` is where it is shown."""
 
-    def show(*, terminal: bool, kind: str = "xterm", seconds: float = 0.0) -> str:
-        monkeypatch.setenv("COLUMNS", "100")
+    def show(*, terminal: bool, kind: str = "xterm", seconds: float = 0.0, columns: int = 100) -> str:
+        monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setenv("TERM", kind)
         for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
             monkeypatch.delenv(name, raising=False)
@@ -63,13 +63,16 @@ def test_one_slow_launch_does_not_multiply_what_is_left(capsys, monkeypatch):
     assert max(left) < 1.6 * left[0]
 
 
-def test_a_terminal_has_one_line_that_is_written_again(shown):
-    text = shown(terminal=True)
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_a_terminal_has_one_line_that_is_written_again_and_never_wraps(shown, monkeypatch, columns):
+    text = shown(terminal=True, columns=columns)
     updates = [line.rstrip() for line in re.split(r"[\r\n]", text) if "launches" in line]
-    assert "over none on 1 rank" in text
-    assert any("0 of 2 launches 0 s, 20 s left" in line for line in updates)
+    first = next(line for line in updates if "0 of 2 launches, 0 s, 20 s left" in line)
     assert updates[-1].endswith("2 of 2 launches")
-    assert all(len(line) <= 100 for line in updates)
+    assert all(len(line) < columns for line in updates)
+    assert ("━" in first, "over none on 1 rank " in first) == (columns > 80, columns > 80), (
+        "the bar goes first"
+    )
     assert "failed: ring-2r" in text
 
 

@@ -38,8 +38,16 @@ def test_the_preset_that_a_system_has_anyway_may_be_named(dlscale):
 
 def test_nodes_that_are_billed_and_not_used_are_said_before_the_jobs(dlscale):
     _, text, _ = dlscale("run", "weak-scaling", "--dry-run", "--system", "theta", "--nodes", "4")
-    warning = text.index("warning: 1 job for at most 4 nodes will have 128, the fewest of the partition")
+    warning = text.index(
+        "the partition's minimum is 128 nodes: 1 job that needs at most 4 will be billed for them"
+    )
     assert warning < text.rindex("job-000")
+
+
+def test_a_partition_that_bills_fewer_nodes_is_named(dlscale):
+    _, text, _ = dlscale("run", "weak-scaling", "--dry-run", "--system", "aurora", "--nodes", "1,2")
+    assert "minimum is 256 nodes: 1 job that needs at most 2 will be billed" in text
+    assert "them; cheaper: --partition debug-scaling or debug\n" in text
 
 
 def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(rehearse, tmp_path):
@@ -71,6 +79,13 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(rehears
     assert {(record.evidence, record.system) for record in records} == {("simulated", "cori")}
     assert {record.backend for record in records} == {"ring", "mpi"}
     assert {record.num_nodes for record in records if record.backend == "ring"} == {1, 2, 4, 8, 16}
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_command_that_measures_has_what_the_screen_asks_for(rehearse, tmp_path):
+    rehearse("--system", "perlmutter", "--nodes", "1,2")
+    (file,) = tmp_path.glob("perlmutter/rehearsal-weak-scaling-*/rehearsal.json")
+    assert json.loads(file.read_text())["command"].endswith(" --account ACCOUNT --set allow_open_ports=yes")
 
 
 @pytest.mark.parametrize("named", [(), ("--system", "cori"), ("rehearsal-weak",)])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlscale.base.redaction import home_folder, redact
-from dlscale.benchmarks.cli.streams import CleanStream
+from dlscale.benchmarks.cli.streams import CleanStream, say
 
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
 
@@ -149,9 +149,33 @@ def test_a_signal_does_not_wait_for_what_libraries_do_at_the_end(number):
         "import atexit, click, signal, time\n"
         "from dlscale.benchmarks import cli\n"
         "atexit.register(time.sleep, 60)\n"
-        f"cli.cli = click.command()(lambda: signal.raise_signal({int(number)}))\n"
-        "cli.main([])\n"
+        "extra = {'allow_extra_args': True}\n"
+        f"cli.cli = click.command(context_settings=extra)(lambda: signal.raise_signal({int(number)}))\n"
+        "cli.main(['run'])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert done.returncode == 128 + number
     assert done.stderr.endswith("Run the same command to resume\n")
+
+
+def test_only_what_can_be_resumed_says_so():
+    program = (
+        "import click, signal\n"
+        "from dlscale.benchmarks import cli\n"
+        "extra = {'allow_extra_args': True}\n"
+        "cli.cli = click.command(context_settings=extra)(lambda: signal.raise_signal(2))\n"
+        "cli.main(['predict'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert done.stderr == "\ndlscale: interrupted\n"
+
+
+def test_a_terminal_breaks_sentences_between_words(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "30")
+    say("records: results/local/weak-scaling-2443b11f of a study that has none")
+    assert capsys.readouterr().out.splitlines() == [
+        "records:",
+        "  results/local/weak-scaling-2443b11f",
+        "  of a study that has none",
+    ]

@@ -9,7 +9,11 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.jobs import allocation
 from dlscale.benchmarks.jobs.jobs import JobFiles
 
-LONG, SHORT = SimpleNamespace(full=7200.0, least=60.0), SimpleNamespace(full=30.0, least=30.0)
+CELL = SimpleNamespace(
+    **dict.fromkeys(("workload", "framework", "method", "num_ranks", "num_nodes", "control"))
+)
+LONG = SimpleNamespace(full=7200.0, least=60.0, cell=CELL)
+SHORT = SimpleNamespace(full=30.0, least=30.0, cell=CELL)
 
 
 class Job:
@@ -40,9 +44,8 @@ def left(monkeypatch, tmp_path):
     def run(launches, seconds, *, slower):
         job = Job(tmp_path, launches, slower=slower)
         monkeypatch.setattr(allocation, "run_launch", job.run)
-        monkeypatch.setattr(allocation, "_say", lambda *_: None)
         monkeypatch.setattr(allocation.time, "monotonic", lambda: job.now)
-        return job.started, allocation._run(job, time.time() + allocation.RESERVE_SECONDS + seconds)
+        return job.started, allocation.run_until(time.time() + allocation.RESERVE_SECONDS + seconds, job)
 
     return run
 
@@ -67,17 +70,21 @@ def test_a_program_that_finds_no_nodes_says_so(tmp_path, monkeypatch, value):
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     if value:
         monkeypatch.setenv("SLURM_JOB_NODELIST", value)
-    study = SimpleNamespace(system=SimpleNamespace(scheduler="slurm"))
+    monkeypatch.setattr(JobFiles, "read", lambda _: None)
+    monkeypatch.setattr(
+        allocation, "read_study_file", lambda _: SimpleNamespace(system=SimpleNamespace(scheduler="slurm"))
+    )
+    (tmp_path / "jobs").mkdir()
     with pytest.raises(UsageError, match="job-000 finds no nodes of its job"):
-        allocation._run_job(study, SimpleNamespace(num_nodes=1), JobFiles(tmp_path, "job-000"), 0.0)
+        allocation.run(tmp_path, "job-000")
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\n", b"--all\n", b"1 2\n"])
 def test_a_damaged_number_of_a_job_is_told(tmp_path, content):
     files = JobFiles(tmp_path, "job-000")
     assert files.id is None
-    files.id_path.parent.mkdir()
-    files.id_path.write_bytes(content)
+    files.path("id").parent.mkdir()
+    files.path("id").write_bytes(content)
     with pytest.raises(UsageError, match=r"job-000.id has no number of a job"):
         _ = files.id
     files.accepted("123.server")

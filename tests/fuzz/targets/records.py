@@ -10,9 +10,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from dlscale.base.definitions import read_json
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.stated_study import study_in
-from dlscale.benchmarks.cli.status import _planned
+from dlscale.benchmarks.cli.status import Planned
 from dlscale.benchmarks.jobs.jobs import JobFiles
 from dlscale.benchmarks.launch.supervisor import METADATA_FILE, collect_leftovers
 from dlscale.benchmarks.message_sizes.peers import Place, read_note
@@ -183,7 +184,8 @@ def predictions() -> bytes:
 TARGETS: dict[str, Target] = {
     "study.json": file_target(
         "study.json", (STUDY / "study.json").read_bytes,
-        each(lambda p: read_study_file(p.parent), lambda p: Store(p.parent).planned(), _planned,
+        each(lambda p: read_study_file(p.parent), lambda p: Store(p.parent).planned(),
+             lambda p: read_json(Planned, p, remedy="run it again"),
              lambda p: study_in(p.parent).order, lambda p: study_in(p.parent).axes,
              lambda p: study_in(p.parent).base),
     ),
@@ -205,7 +207,7 @@ TARGETS: dict[str, Target] = {
     ),
     "job": file_target("jobs/job-000.json", lambda: JOB, lambda p: job_files(p).read(), share=0.5),
     "events of a job": file_target(
-        "jobs/job-000.jsonl", lambda: EVENTS, lambda p: (job_files(p).events(), job_files(p).has_ended), share=0.5,
+        "jobs/job-000.jsonl", lambda: EVENTS, lambda p: (job_files(p).last_event(), job_files(p).end_reason), share=0.5,
     ),
     "number of a job": file_target("jobs/job-000.id", lambda: b"1234\n", lambda p: job_files(p).id, share=0.2),
     "checkpoint": file_target(
