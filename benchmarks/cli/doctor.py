@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from itertools import zip_longest
 from typing import Any
 
 import click
@@ -15,12 +14,15 @@ from dlscale.base.launchers import LAUNCHERS
 from dlscale.benchmarks.cli import FAILED_USAGE
 from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.options import json_option
+from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.launch import environment, gpus
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives import NAMES, capabilities, with_capability
 from dlscale.models.frameworks import FRAMEWORKS
+
+Pair = tuple[str, str]  # backend, framework
 
 
 @click.command()
@@ -46,48 +48,45 @@ def doctor(system: str, name: str | None, require: list[str], as_json: bool) -> 
     machine = load_system(system)
     installation = find_installation(machine, name or default_environment(machine))
     every = [(backend, framework) for backend in NAMES for framework in capabilities(backend).frameworks]
-    probe, threads, visible = _asked(installation, every)
+    probe, threads, visible = _ask(installation, every)
     machine, line = environment.with_found_launcher(machine, installation, probe)
-    problems = _problems(installation, probe, every, launcher=machine.launcher)
     setup = machine.environments[installation.name].setup
-    remedies = {pair: _remedy(pair, probe, setup) for pair in problems}
+    rows = {
+        pair: {
+            "backend": pair[0],
+            "framework": pair[1],
+            "usable": not reason,
+            "reason": reason,
+            "install": _remedy(pair, probe, setup) if reason else "",
+        }
+        for pair, reason in _reasons(installation, probe, every, machine.launcher).items()
+    }
     if as_json:
-        rows = [_row(pair, problems, remedies) for pair in every]
-        click.echo(json.dumps({"schema": 1, "rows": rows}))
+        click.echo(json.dumps({"schema": 1, "rows": list(rows.values())}))
     else:
-        _print(
-            installation,
-            probe,
-            problems,
-            remedies,
-            launcher=line or machine.launcher,
-            threads=threads,
-            visible=visible,
-        )
-    missing = [pair for pair in required if pair in problems]
-    for backend, framework in [] if as_json else missing:
-        click.echo(
-            f"{backend} is required in {framework} but not usable: "
-            f"{_with_remedy(problems[backend, framework], remedies[backend, framework])}",
+        _say_environment(installation, probe, threads, visible, launcher=line or machine.launcher)
+        _say_backends(rows)
+    missing = [row for pair, row in rows.items() if pair in required and row["reason"]]
+    for row in [] if as_json else missing:
+        say(
+            f"{row['backend']} is required in {row['framework']} but not usable: {_with_remedy(row)}",
             err=True,
         )
     return FAILED_USAGE if missing else 0
 
 
-def _pairs(spec: str) -> list[tuple[str, str]]:
-    """The (backend, framework) pairs of `horovod` or `horovod/torch`. Raises UsageError for unknown names."""
+def _pairs(spec: str) -> list[Pair]:
+    """The pairs of `horovod` or `horovod/torch`. Raises UsageError for unknown names."""
     backend, slash, framework = spec.partition("/")
-    row = capabilities(backend)
-    if slash and framework not in row.frameworks:
+    known = capabilities(backend).frameworks
+    if slash and framework not in known:
         raise UsageError(
-            f"backend {backend} does not support framework {framework!r}; it supports: {', '.join(row.frameworks)}"
+            f"backend {backend} does not support framework {framework!r}; it supports: {', '.join(known)}"
         )
-    return [(backend, framework)] if slash else [(backend, name) for name in row.frameworks]
+    return [(backend, framework)] if slash else [(backend, name) for name in known]
 
 
-def _asked(
-    installation: Installation, every: list[tuple[str, str]]
-) -> tuple[Probe, str | None, list[gpus.SeenGpus]]:
+def _ask(installation: Installation, every: list[Pair]) -> tuple[Probe, str | None, list[gpus.SeenGpus]]:
     """What the environment's Python says of itself, MPI's threads and its GPUs: programs that run side by side."""
     with ThreadPoolExecutor() as pool:
         probes = [
@@ -96,35 +95,24 @@ def _asked(
         ]
         threads = pool.submit(environment.mpi_threads, installation)
         shown = any(gpus.makers().values())
-        asked = [pool.submit(gpus.ask, installation, [name]) for name in FRAMEWORKS if shown]
+        asked = {name: pool.submit(gpus.ask, installation, [name]) for name in FRAMEWORKS if shown}
         found = [probe.result() for probe in probes]
         problems = {pair: reason for probe in found for pair, reason in probe.problems.items()}
-        probe = found[0].model_copy(update={"problems": problems})
-        visible = [
-            answer.result().seen[0]
-            if answer
-            else gpus.SeenGpus(
-                framework=name, version="", names=[], libraries={}, backend="", library="", without_tf32=[]
-            )
-            for name, answer in zip_longest(FRAMEWORKS, asked)
-            if name in probe.frameworks
-        ]
-        return probe, threads.result(), visible
+        seen = [asked[name].result().seen[0] for name in found[0].frameworks if name in asked]
+        return found[0].model_copy(update={"problems": problems}), threads.result(), seen
 
 
-def _problems(
-    installation: Installation, probe: Probe, every: list[tuple[str, str]], *, launcher: str
-) -> dict[tuple[str, str], str]:
-    """The reason for each pair that is not usable."""
+def _reasons(installation: Installation, probe: Probe, every: list[Pair], launcher: str) -> dict[Pair, str]:
+    """Why each pair is not usable; empty if it is."""
     if LAUNCHERS[launcher].needs_mpi:
         try:
             environment.check_mpi(installation, probe, launcher=launcher)
         except UsageError as error:
             return dict.fromkeys(every, str(error))
-    return {pair: probe.problems["/".join(pair)] for pair in every if "/".join(pair) in probe.problems}
+    return {pair: probe.problems.get("/".join(pair), "") for pair in every}
 
 
-def _remedy(pair: tuple[str, str], probe: Probe, setup: str) -> str:
+def _remedy(pair: Pair, probe: Probe, setup: str) -> str:
     """What makes a backend usable: its framework comes first, then MPI, then its own installation."""
     backend, framework = pair
     if framework not in probe.frameworks:
@@ -134,71 +122,53 @@ def _remedy(pair: tuple[str, str], probe: Probe, setup: str) -> str:
     return capabilities(backend).install or setup
 
 
-def _with_remedy(reason: str, remedy: str) -> str:
+def _with_remedy(row: dict[str, Any]) -> str:
     """The reason and what to do; a reason that says what to do, as a UsageError does after its semicolon, is enough."""
-    return reason if "; " in reason else f"{reason}; {remedy}"
+    return row["reason"] if "; " in row["reason"] else f"{row['reason']}; {row['install']}"
 
 
-def _row(
-    pair: tuple[str, str], problems: dict[tuple[str, str], str], remedies: dict[tuple[str, str], str]
-) -> dict[str, Any]:
-    backend, framework = pair
-    reason = problems.get(pair, "")
-    return {
-        "backend": backend,
-        "framework": framework,
-        "usable": not reason,
-        "reason": reason,
-        "install": remedies.get(pair, ""),
-    }
-
-
-def _print(
+def _say_environment(
     installation: Installation,
     probe: Probe,
-    problems: dict[tuple[str, str], str],
-    remedies: dict[tuple[str, str], str],
-    *,
-    launcher: str,
     threads: str | None,
     visible: list[gpus.SeenGpus],
+    *,
+    launcher: str,
 ) -> None:
-    """Print the environment, a table of backends and frameworks, and each reason once."""
-    versions = ", ".join(f"{name} {version}" for name, version in probe.versions.items())
     node = probe.node
-    click.echo(f"environment {installation.name}: {versions}")
-    click.echo(
+    versions = ", ".join(f"{name} {version}" for name, version in probe.versions.items())
+    say(f"environment {installation.name}: {versions}")
+    say(
         f"machine: {node['num_cores']} cores of {node['cpu_model']}, {node['memory_gib']} GiB; "
         f"MPI thread level: {threads or 'MPI does not start' if probe.mpi else 'no MPI'}"
     )
     shown = [f"{maker} {'yes' if found else 'none'}" for maker, found in gpus.makers().items()]
-    click.echo(f"GPUs of this machine: {', '.join(shown)}")
-    click.echo(f"launcher: {launcher}")
+    say(f"GPUs of this machine: {', '.join(shown)}")
+    say(f"launcher: {launcher}")
     for seen in visible:
         between = f"; between them {seen.library}" if seen.names and seen.library else ""
-        click.echo(f"GPUs visible to {seen.framework}: {', '.join(seen.names) or 'none'}{between}")
+        say(f"GPUs visible to {seen.framework}: {', '.join(seen.names) or 'none'}{between}")
     for name, value in installation.variables.items():
-        click.echo(f"variable: {name}={redaction.redact(value)}")
-    width = max(map(len, NAMES)) + 2
-    click.echo("\n" + " " * (width + 2) + "".join(f"{framework:14}" for framework in FRAMEWORKS))
-    marks: dict[tuple[str, str], int] = {}
+        say(f"variable: {name}={redaction.redact(value)}")
+
+
+def _say_backends(rows: dict[Pair, dict[str, Any]]) -> None:
+    """Print a table of backends and frameworks, and each reason once."""
+    click.echo("\n  " + "".join(f"{word:15}" for word in ("", *FRAMEWORKS)).rstrip())
+    reasons = list(dict.fromkeys(_with_remedy(row) for row in rows.values() if row["reason"]))
     for backend in NAMES:
         cells = []
         for framework in FRAMEWORKS:
-            if framework not in capabilities(backend).frameworks:
-                cells.append("-")
-            elif reason := problems.get((backend, framework)):
-                number = marks.setdefault((reason, remedies[backend, framework]), len(marks) + 1)
-                cells.append(f"no ({number})")
-            else:
-                cells.append("usable")
-        click.echo(f"  {backend:{width}}" + "".join(f"{cell:14}" for cell in cells))
-    for (reason, install), number in marks.items():
-        click.echo(f"  ({number}) {_with_remedy(reason, install)}")
+            row = rows.get((backend, framework))
+            usable = "usable" if row and row["usable"] else "-"
+            cells.append(f"no ({reasons.index(_with_remedy(row)) + 1})" if row and row["reason"] else usable)
+        click.echo("  " + "".join(f"{cell:15}" for cell in (backend, *cells)).rstrip())
+    for number, reason in enumerate(reasons, 1):
+        say(f"  ({number}) {reason}")
     for backend in with_capability("untried"):
-        click.echo(f"  {backend}: {capabilities(backend).untried}")
-    open_ports = with_capability("open_ports")
-    click.echo(
-        f"\n{', '.join(open_ports)}: unauthenticated sockets on all interfaces (grpc_ps in torch: with a "
-        "token, on the job's interface only); across machines they need allow_open_ports"
+        say(f"  {backend}: {capabilities(backend).untried}")
+    click.echo()
+    say(
+        f"{', '.join(with_capability('open_ports'))}: unauthenticated sockets on all interfaces (grpc_ps in torch: "
+        "with a token, on the job's interface only); across machines they need allow_open_ports"
     )

@@ -1,7 +1,4 @@
-"""`dlscale system`: the machines that dlscale knows, and a draft of this one's file.
-
-`show` prints a table per section of the file, every fact with its kind and its source.
-"""
+"""`dlscale system`: the machines that dlscale knows, and a draft of this one's file."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 
 import click
 from pydantic import BaseModel
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
@@ -24,8 +21,10 @@ from dlscale.base.quantities import Fact, Quantity
 from dlscale.base.strings import LONGEST_NAME
 from dlscale.benchmarks.cli import SubVerbs
 from dlscale.benchmarks.cli.options import json_option
-from dlscale.benchmarks.systems.system import System, facts, load_system
+from dlscale.benchmarks.cli.streams import say
+from dlscale.benchmarks.systems.system import System, load_system
 
+WIDE = 145  # columns that have room for titles
 KINDS = {
     "text": "in the text of",
     "table": "in a table of",
@@ -36,86 +35,47 @@ KINDS = {
 }
 
 
-def render_system(system: System) -> RenderableType:
-    """Everything in a system's file, for `rich.console.Console.print`."""
-    parts: list[RenderableType] = [f"[bold]{escape(system.title)}[/bold]"]
-    sections: dict[str, BaseModel | None] = {
-        "a node": system.node,
-        "its devices": system.devices,
-        "the network": system.fabric,
-        "the file system": system.filesystem,
-        "ranks on a node": system.placement,
-        "how a study becomes jobs": system.policy if system.has_jobs else None,
-        "what a study does here by default": system.defaults,
+Row = tuple[str, str, str]  # place in the file, value, how it is known
+
+
+def _rows(place: str, value: Any) -> Iterator[Row]:
+    """Everything that is set below a place of a system's file."""
+    if isinstance(value, Fact):
+        text = value.text if isinstance(value, Quantity) else str(getattr(value, "value", ""))
+        yield place, text, f"{KINDS[value.kind]} {value.source}" + (f": {value.note}" if value.note else "")
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _rows(f"{place}.{name}", getattr(value, name))
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _rows(f"{place}.{name}", item)
+    elif isinstance(value, list):
+        yield from [(place, "\n".join(map(str, value)), "")] if value else ()
+    elif value is not None:
+        yield place, {True: "yes", False: "no"}.get(value, str(value)), ""
+
+
+def _tables(system: System) -> Iterator[RenderableType]:
+    """A table of what stands above the sections of a system's file, and one of each section."""
+    fields = {name: getattr(system, name) for name in type(system).model_fields}
+    if not system.has_jobs:
+        del fields["policy"]
+    sections = {
+        name: value
+        for name, value in fields.items()
+        if isinstance(value, BaseModel | Mapping) and not isinstance(value, Fact)
     }
-    parts += _section("", _general(system))
-    for title, part in sections.items():
-        if part is not None:
-            parts += _section(title, _rows(part))
-    for name, partition in system.partitions.items():
-        mark = ", the default one" if name == system.partition else ""
-        parts += _section(f"partition {name}{mark}", _rows(partition))
-    for name, environment in system.environments.items():
-        parts += _section(f"environment {name}", _rows(environment))
-    if system.sources:
-        parts += _section("sources", [(key, text, "") for key, text in system.sources.items()])
-    return Group(*parts)
-
-
-def _section(title: str, rows: list[tuple[str, str, str]]) -> list[RenderableType]:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(overflow="fold")
-    if any(source for _, _, source in rows):
-        table.add_column(overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(cell) for cell in row[: len(table.columns)]))
-    return [*([f"\n[bold]{escape(title)}[/bold]"] if title else []), table]
-
-
-def _general(system: System) -> list[tuple[str, str, str]]:
-    recognised = [f"host {name}" for name in system.recognised.hostnames]
-    recognised += [f"{name}={value}" for name, value in system.recognised.variables.items()]
-    words = {
-        "name": ", ".join([system.name, *system.aliases]),
-        "state": system.state,
-        "scheduler, launcher": f"{system.scheduler}, {system.launcher}",
-        "needs an account": "yes" if system.needs_account else "no",
-        "recognised by": ", ".join(recognised) or "-",
-        "is this machine": "yes" if system.is_here() else "no",
-    }
-    rows = [(name, value, "") for name, value in words.items()]
-    facts = {"retired": system.retired, "nodes": system.num_nodes}
-    return [*rows, *((name, *_shown(fact)) for name, fact in facts.items() if fact)]
-
-
-def _rows(part: BaseModel) -> list[tuple[str, str, str]]:
-    known = dict(facts(part))
-    return [(name, *_shown(fact)) for name, fact in known.items()] + list(_settings(part))
-
-
-def _shown(fact: Fact) -> tuple[str, str]:
-    """A fact's value, and how it is known."""
-    value = fact.text if isinstance(fact, Quantity) else str(getattr(fact, "value", ""))
-    return value, f"{KINDS[fact.kind]} {fact.source}" + (f": {fact.note}" if fact.note else "")
-
-
-def _settings(part: BaseModel) -> Iterator[tuple[str, str, str]]:
-    """Name and value of options, variables and commands that are set."""
-    for name in type(part).model_fields:
-        value = getattr(part, name)
-        if value is None or isinstance(value, Fact) or value in ([], {}):
-            continue
-        if isinstance(value, Mapping):
-            yield from (
-                (f"{name} {key}", str(setting), "")
-                for key, setting in value.items()
-                if not isinstance(setting, Fact)
-            )
-        elif isinstance(value, list):
-            yield name, "\n".join(map(str, value)), ""
-        else:
-            yield name, str(value), ""
+    general = [row for name, value in fields.items() if name not in sections for row in _rows(name, value)]
+    here = ("is this machine", "yes" if system.is_here() else "no", "")
+    for rows in ([*general, here], *(list(_rows(name, value)) for name, value in sections.items())):
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True, style="dim")
+        for _ in range(2 if any(source for *_, source in rows) else 1):
+            table.add_column(overflow="fold")
+        for row in rows:
+            table.add_row(*(escape(cell) for cell in row[: len(table.columns)]))
+        if rows:
+            yield table
 
 
 @click.command()
@@ -151,17 +111,17 @@ def probe(out: Path | None, force: bool, name: str | None, measure: bool) -> int
     if out:
         _check(out, force=force)
     if measure and not (load := read_other_load(gpus=True)).quiet:
-        click.echo(f"warning: {load.text}; what is measured now is too low", err=True)
+        say(f"warning: {load.text}; what is measured now is too low", err=True)
     text = probe_machine(name=name, measure=measure)
     if not out:
         click.echo(text, nl=False)
         return 0
     replaced = out.exists()
     write_atomically(out, text, mode=0o644, remedy="free space or give another file with --out")
-    click.echo(
+    say(
         f"{'replaced' if replaced else 'wrote'} {out}; {text.count(FILL_IN) - 1} places ask you to fill them in"
     )
-    click.echo(f"try it with: dlscale run weak-scaling --system {out} --dry-run")
+    say(f"try it with: dlscale run weak-scaling --system {out} --dry-run")
     return 0
 
 
@@ -206,20 +166,21 @@ def list_systems(as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": rows}))
         return 0
+    console = Console()
+    wide = console.width >= WIDE
     table = Table(box=None, pad_edge=False)
-    for name in ("system", "title", "scheduler", "nodes", "devices", "state", "here"):
-        table.add_column(name, justify="right" if name == "nodes" else "left", overflow="fold")
+    for name in ("system", "scheduler", "nodes", "devices", "state", *(["title"] * wide)):
+        table.add_column(name, justify="right" if name == "nodes" else "left", no_wrap=True)
     for row in rows:
-        devices = f"{row['devices_per_node']} x {row['device_model']}" if row["devices_per_node"] else "-"
+        devices = f"{row['devices_per_node']} x {row['device_model'].partition(',')[0]}"
         table.add_row(
-            escape("\n".join([row["system"], *(f"= {alias}" for alias in row["aliases"])])),
-            *(escape(str(row[key])) for key in ("title", "scheduler")),
+            *(row["system"], row["scheduler"]),
             f"{row['num_nodes']:,}" if row["num_nodes"] else "-",
-            escape(devices),
-            row["retired"] or row["state"],
-            "yes" if row["here"] else "-",
+            escape(devices) if row["devices_per_node"] else "-",
+            "here" if row["here"] else row["state"],
+            *([escape(row["title"])] * wide),
         )
-    Console().print(table)
+    console.print(table)
     return 0
 
 
@@ -253,5 +214,7 @@ def show(name: str, as_json: bool) -> int:
     if as_json:
         click.echo(loaded.model_dump_json(indent=2))
     else:
-        Console().print(render_system(loaded))
+        Console().print(f"[bold]{escape(loaded.title)}[/bold]")
+        for table in _tables(loaded):
+            Console().print(table, "")
     return 0

@@ -61,12 +61,10 @@ def measured_profiles(
     folder: Path, workload: str, *, frameworks: Sequence[str] | None, preset: str | None
 ) -> Iterator[Profile]:
     """A profile per framework that the study in `folder` has measured. Raises UsageError."""
-    from dlscale.analysis.predict.measured import (
-        profile_of,  # takes longer to import than a stored one to load
-    )
+    from dlscale.analysis.predict.measured import profile_of  # takes longer to import than a stored one
 
-    records, _ = load_records(folder)
-    cells = [record.case.cell for record in _profiled(records)]
+    records = _profiled(folder)
+    cells = [record.case.cell for record in records]
     found = {cell.framework for cell in cells if cell.workload == workload}
     for framework in frameworks or sorted(found) or FRAMEWORKS[:1]:
         yield profile_of(records, workload, framework, preset=preset)
@@ -98,10 +96,9 @@ def calibrating_folder(results: Path, name: str) -> Path:
 
     if name == LATEST_RUN:
         return latest_run(results)
-    for folder in (Path(name), results / LATEST_RUN / name):
-        if (folder / CAMPAIGN_FILE).is_file():
-            return folder
-    return choose_study(results, name)
+    runs = (Path(name), results / LATEST_RUN / name)
+    found = next((folder for folder in runs if (folder / CAMPAIGN_FILE).is_file()), None)
+    return found or choose_study(results, name)
 
 
 def calibrated(
@@ -114,11 +111,9 @@ def calibrated(
     force: bool,
 ) -> list[Scenario]:
     """The scenarios on the network that these folders calibrate, with the code of the study that was profiled."""
-    # Here, because the fit takes longer to import than a prediction takes.
-    from dlscale.analysis.predict.calibrating import calibrated_scenario
+    from dlscale.analysis.predict.calibrating import calibrated_scenario  # the fit's libraries take long
 
-    records = _profiled(load_records(profiled)[0]) if profiled else []
-    digests = {record.fingerprint.digest for record in records}
+    digests = {record.fingerprint.digest for record in _profiled(profiled)} if profiled else set()
     fingerprint = digests.pop() if len(digests) == 1 else None
     return [
         calibrated_scenario(scenario, machine, folders, sizes, fingerprint=fingerprint, force=force)
@@ -126,5 +121,5 @@ def calibrated(
     ]
 
 
-def _profiled(records: Iterable[Record]) -> list[Record]:
-    return [record for record in records if record.case.cell.control == "profile"]
+def _profiled(folder: Path) -> list[Record]:
+    return [record for record in load_records(folder)[0] if record.case.cell.control == "profile"]

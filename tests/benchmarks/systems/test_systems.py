@@ -281,10 +281,17 @@ def test_list_has_a_row_for_each_system_with_stable_keys(dlscale):
         "here": False,
     }
     assert (rows["local"]["here"], rows["local"]["num_nodes"]) == (True, None)
-    _, text, _ = dlscale("system", "list")
-    assert all(name in text for name in NAMES)
     assert rows["theta"]["retired"] == "switched off on 31 December 2023"
-    assert "switched off" in text
+
+
+@pytest.mark.parametrize("columns", [80, 150])
+def test_a_system_is_one_line_of_the_list(dlscale, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    _, text, _ = dlscale("system", "list")
+    lines = text.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == list(NAMES)
+    assert "…" not in text
+    assert ("Theta (Argonne, Cray XC40)" in text) == (columns > 80)
 
 
 def test_show_prints_every_fact_with_kind_and_source(dlscale, monkeypatch):
