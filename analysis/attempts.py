@@ -62,7 +62,7 @@ def attempt_row(number: int, record: Record, cell_id: str) -> dict[str, Any]:
         "is_together": windows.num_applied is None,
         "is_oversubscribed": record.oversubscribed,
         "skipped": sum(filter(None, record.skipped_samples)),
-        "foreign_cpu": record.foreign_cpu,
+        "foreign_cpu": record.windows.foreign_share,
         "window_seconds": float(record.windows.world.sum()),
         "num_windows": 0 if why else len(windows),
         **{f"{phase}_seconds": _slowest(getattr(record.phases, phase)) for phase in PHASES},

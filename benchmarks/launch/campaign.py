@@ -23,9 +23,8 @@ from dlscale.benchmarks.launch.configuration import configuration
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
 from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.rank.spec import LaunchSpec
-from dlscale.benchmarks.records.assemble import LaunchMetadata
-from dlscale.benchmarks.records.provenance import batch_job
-from dlscale.benchmarks.records.record import Fingerprint, Record
+from dlscale.benchmarks.records.nodes import batch_job
+from dlscale.benchmarks.records.record import Fingerprint, LaunchMetadata, Record
 from dlscale.benchmarks.records.required_gates import GATES_VERSION
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.plan import Launch, Plan

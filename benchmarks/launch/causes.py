@@ -336,7 +336,7 @@ class EndWatch:
             if line.endswith(b"\n"):
                 self._known.add(path)
                 with suppress(ValueError):  # damaged, as whoever reads the whole spool will see
-                    _, event = parse_event(line.decode())
+                    _, event = parse_event(line)
                     if isinstance(event, RankInfo):
                         yield int(path.stem.removeprefix("rank-")), event.pid
 

@@ -36,9 +36,9 @@ from dlscale.benchmarks.launch.interrupts import caught
 from dlscale.benchmarks.launch.processes import descendants, process_descriptor, running
 from dlscale.benchmarks.rank.checkpoints import last_checkpoint_step
 from dlscale.benchmarks.rank.spec import LaunchSpec
-from dlscale.benchmarks.records.assemble import LaunchMetadata, SavedTraining, assemble
+from dlscale.benchmarks.records.assemble import SavedTraining, assemble
 from dlscale.benchmarks.records.cell import Case
-from dlscale.benchmarks.records.record import Failure, Record
+from dlscale.benchmarks.records.record import Failure, LaunchMetadata, Record
 from dlscale.benchmarks.records.spool import SPEC_FILE, RankError, RankSpool, read_spools
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.rules import STALL_SECONDS

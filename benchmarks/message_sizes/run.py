@@ -43,7 +43,7 @@ from dlscale.benchmarks.records.message_sizes import (
     add_launch,
     write_campaign,
 )
-from dlscale.benchmarks.records.provenance import node_facts
+from dlscale.benchmarks.records.nodes import node_facts
 
 _CPUS = Path("/sys/devices/system/cpu")
 _MESSAGES = 2  # of the largest size, for some operations: the one that is moved, and where its result goes

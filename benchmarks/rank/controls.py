@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,14 +63,15 @@ def measure_exchange(case: CaseRun) -> list[Gate]:
             context.control,
             shortened_rules(context.rules),
             deadline=time.perf_counter(),
-            emit=lambda window: case.emit(replace(window, bucket_seconds=exchange.take_seconds())),
+            emit=lambda window: case.emit(
+                window.model_copy(update={"bucket_seconds": exchange.take_seconds()})
+            ),
         )
         case.write(
             CaseResult(
                 steady=steady,
                 settings=collective.settings(),
                 bucket_bytes=sizes,
-                copy_rate=copy_rate(context.world),
             )
         )
         compressed = backend.compressor is not None
@@ -168,8 +168,6 @@ FRACTION = 2**-10  # of each of them: exact in float32 for sums over many ranks,
 # Of what is added, of the sum, and of what error feedback adds, with room for the order of the sum; relative.
 ROUNDING = 2**-20
 SAME_SUM = 1e-6  # of the same values in another order; relative
-COPIED_BYTES = 64 << 20  # per array; larger than a share of any cache
-NUM_COPIES = 3
 
 
 def shortened_rules(rules: Rules) -> Rules:
@@ -229,23 +227,6 @@ class ExchangeOnly:
         averaged = sum(bucket.nbytes for bucket in self._buckets)
         detail = f"bytes between the {averaged} of the buckets and the {gradient_bytes} of all gradients"
         return Gate.at_most(0.0, float(abs(averaged - gradient_bytes)), name="exchange_bytes", detail=detail)
-
-
-def copy_rate(control: Any) -> float:
-    """Bytes per second that this rank reads and writes while all ranks copy arrays that no cache holds; collective.
-
-    The best of a few: what the memory can do.
-    """
-    source = np.ones(COPIED_BYTES, np.uint8)
-    target = np.empty_like(source)
-    target[:] = 0  # its pages are there
-    best = float("inf")
-    for _ in range(NUM_COPIES):
-        control.Barrier()
-        begin = time.perf_counter()
-        np.copyto(target, source)
-        best = min(best, time.perf_counter() - begin)
-    return 2 * COPIED_BYTES / best
 
 
 def _values(count: int) -> NDArray[np.float32]:

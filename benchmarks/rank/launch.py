@@ -26,7 +26,7 @@ from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.rank.split import split_gates
 from dlscale.benchmarks.rank.training import measure_training
 from dlscale.benchmarks.records.cell import Cell, Control
-from dlscale.benchmarks.records.provenance import load_average, node_facts
+from dlscale.benchmarks.records.nodes import load_average, node_facts
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
 from dlscale.collectives import Backend
 from dlscale.collectives.control import ControlPlane
@@ -69,7 +69,7 @@ def run_launch_on_rank(
     _write_rank_info(spool, everyone, cell, cores=cores, gpu=gpu)
     start_up = seconds_since_launch(spec, world)
     if start_up is not None:
-        spool.write(Phase("start_up", start_up))
+        spool.write(Phase(name="start_up", seconds=start_up))
     _write_node_info(spool, spec)
     with _phase(spool, "import_backend"):
         preload(cell.backend, cell.framework)
@@ -195,7 +195,7 @@ def _phase(spool: SpoolWriter, name: PhaseName) -> Iterator[None]:
     """Spool how long the body took, unless it failed."""
     begin = time.perf_counter()
     yield
-    spool.write(Phase(name, time.perf_counter() - begin))
+    spool.write(Phase(name=name, seconds=time.perf_counter() - begin))
 
 
 def _write_rank_info(

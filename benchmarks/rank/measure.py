@@ -216,7 +216,7 @@ def time_window(
     trainer.synchronize()  # a GPU is not done when Python is
     seconds = time.perf_counter() - start
     stamps = step_timer.seconds() if step_timer else None
-    return MeasuredWindow(phase, num_steps, start, seconds, stamps)
+    return MeasuredWindow(phase=phase, num_steps=num_steps, start=start, seconds=seconds, step_seconds=stamps)
 
 
 def time_fixed_window(
@@ -246,7 +246,7 @@ def time_fixed_window(
     taken = time.perf_counter() - start
     control.barrier()
     applied = trainer.num_applied() - before
-    return MeasuredWindow(phase, num_steps, start, taken, num_applied=applied)
+    return MeasuredWindow(phase=phase, num_steps=num_steps, start=start, seconds=taken, num_applied=applied)
 
 
 def measure(

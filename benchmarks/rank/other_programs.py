@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,7 @@ class OtherPrograms:
     def after(self, window: MeasuredWindow) -> MeasuredWindow:
         """The window with the share since the last one: the time between two is short (`measure.Observer`)."""
         share = self.share()
-        return replace(window, foreign_cpu=share) if window.phase == "steady" else window
+        return window.model_copy(update={"foreign_cpu": share}) if window.phase == "steady" else window
 
     def paused(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -52,7 +52,7 @@ def train_to_target(case: CaseRun) -> list[Gate]:
         steps = ScheduledTrainer(trainer, replicas[0], schedule, begin=saving.step if saving else 0)
         audit = _audit(case, steps, evaluator, replicas)
         set_up_seconds = time.perf_counter() - begin
-        case.write(Phase("set_up", set_up_seconds))
+        case.write(Phase(name="set_up", seconds=set_up_seconds))
         end = TargetTraining(
             cell=cell,
             target=cell.target,

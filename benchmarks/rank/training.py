@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 from dlscale.benchmarks.rank.audit import AuditedTraining, TrainingAudit
@@ -31,7 +30,7 @@ def measure_training(case: CaseRun) -> list[Gate]:
 
     def emit(window: MeasuredWindow) -> None:
         if backend.in_step and backend.num_accepted is not None:
-            window = replace(window, num_samples=window.num_steps * case.step_samples())
+            window = window.model_copy(update={"num_samples": window.num_steps * case.step_samples()})
         case.emit(window)
         audit.count(window.num_steps)
 

@@ -62,10 +62,10 @@ def main() -> NoReturn:
         # This may only be the echo of another rank's death (a connection that was closed). The launcher ends
         # all ranks when it sees a death, and then names the one that died; an abort now would hide it.
         time.sleep(ABORT_DELAY_SECONDS)
-        spool.write(Abort(time.time()))
+        spool.write(Abort(time=time.time()))
         # Otherwise the other ranks may wait for this one inside a collective: only an abort ends them all.
         plane.abort()
-    spool.write(RankEnd(status))
+    spool.write(RankEnd(status=status))
     # All is written. Taking a framework's interpreter down would cost every launch another 0.6 s.
     sys.stdout.flush()
     os._exit(0)

@@ -170,12 +170,17 @@ def _read_all(study: Path, parse: Callable[[bytes], T]) -> tuple[dict[str, T], l
 def _parse_whole(content: bytes) -> Record:
     """The record. Windows, nearly all of the text, have separate limits."""
     before, _, after = content.partition(b'"windows":{')
-    if _ENDLESS.search(before) or _ENDLESS.search(after, after.find(b"}") + 1):
+    if _has_long_number(before) or _has_long_number(after[after.find(b"}") + 1 :]):
         raise ValueError("a number has more than 18 digits")  # no array of whole numbers is sure to hold it
     return Record.model_validate_json(content)
 
 
-_ENDLESS = re.compile(rb"[:\[,]\s*-?\d{19}")
+def _has_long_number(text: bytes) -> bool:
+    return bool(_LONG.search(text) and _LONG.search(_STRING.sub(b"", text)))
+
+
+_LONG = re.compile(rb"[:\[,]\s*-?\d{19}")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 def _unreadable(path: Path, error: OSError) -> BadFile:

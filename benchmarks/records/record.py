@@ -1,8 +1,9 @@
 """The record of a measurement: raw numbers and their provenance. Everything else is derived.
 
 A study expands to cells, a cell is measured in several launches (its cases), and a case yields one record per
-attempt. Records are written once and never changed; the latest good attempt of a case counts. Changing a field here
-requires a new SCHEMA_VERSION. In configuration, batch job and nodes, None means that the source does not say.
+attempt. Records are written once and never changed; the latest good attempt of a case counts. A record is made of
+`LaunchMetadata`, which the supervisor knows, and of parts that ranks write as events (`spool.TYPES`): a field of one of
+these models is in the record where the model is. In configuration, batch job and nodes, None means unknown.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from collections.abc import Collection
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Moment, Name, Text
@@ -22,6 +31,13 @@ from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.target import Solution, TrainingLaunch
 from dlscale.benchmarks.records.windows import Start, Windows
 from dlscale.collectives.capabilities import NAMES
+
+SCHEMA_VERSION = 7  # raised by every change that makes written records unreadable
+# Which number of ranks an efficiency is relative to: 1, the most on one node, or the fewest that were asked for.
+Base = Literal["1", "node", "smallest"]
+BASES: tuple[Base, ...] = get_args(Base)
+Evidence = Literal["measured", "emulated", "simulated", "published"]
+DISTURBED = 0.05  # of CPU time, over a launch; what an idle system does by itself is below 1 % of it
 
 
 class Configuration(Frozen):
@@ -33,14 +49,41 @@ class Configuration(Frozen):
     fabric: dict[Text, Setting]  # from the system file, in base units; empty if not given
 
 
-SCHEMA_VERSION = 7
+class Fingerprint(Frozen):
+    """Facts that must be equal for measurements on one curve, and further facts about the code and the node."""
+
+    digest: Text  # over commit, versions and node
+    commit: Text  # of the checkout, with "+dirty" where it was changed; "unknown" outside one
+    versions: dict[Text, Text]  # Python, framework, MPI, compiler ...
+    node: dict[Text, Setting]  # CPU model, cores, memory
 
 
-Base = Literal["1", "node", "smallest"]
-"""Which number of ranks an efficiency is relative to: 1, the most on one node, or the fewest that were asked for."""
+class LaunchMetadata(Frozen):
+    """Facts common to the records of a launch that its ranks cannot know."""
 
-BASES: tuple[Base, ...] = get_args(Base)
-Evidence = Literal["measured", "emulated", "simulated", "published"]
+    schema_version: Literal[7] = 7
+    study: Name
+    system: Name
+    started_at: Moment  # UTC, ISO 8601
+    order_seed: int  # the study's: of initial weights and, with its name and cells, the order within blocks
+    fingerprint: Fingerprint
+    configuration: Configuration | None = None
+    allocation: Allocation | None = None  # None: not in a batch job
+    command: Text
+    oversubscribed: bool  # more ranks x cores than the machine has
+    environment_variables: dict[Text, Text]  # set variables on the allow-list
+    # Version of the list of gates that its cases had to pass (`required_gates`); None: before there was a list.
+    gates_version: Literal[2] | None = where_given(None)
+
+
+class Outcome(Frozen):
+    """What every rank of a finished case knows alike."""
+
+    steady: bool | None = None  # whether the warm-up met its steady-state test; None: there was no test
+    bucket_bytes: list[PositiveInt] = []  # that a step of control `exchange` averages, in order
+    # Of asynchronous training: {updates that a push had missed: pushes}, over all servers.
+    staleness: dict[NonNegativeInt, PositiveInt] = where_given({})
+    profile: StepProfile | None = where_given(None)  # of control `profile`
 
 
 class Gate(Frozen):
@@ -55,13 +98,8 @@ class Gate(Frozen):
     @classmethod
     def at_most(cls, tolerance: float, value: float, *, name: str, detail: str) -> Self:
         """Whether a deviation is within its tolerance; one that is not a finite number is not, and is not kept."""
-        return cls(
-            name=name,
-            passed=bool(value <= tolerance),
-            value=value if math.isfinite(value) else None,
-            tolerance=tolerance,
-            detail=detail,
-        )
+        kept = value if math.isfinite(value) else None
+        return cls(name=name, passed=bool(value <= tolerance), value=kept, tolerance=tolerance, detail=detail)
 
     @classmethod
     def none_of(cls, places: Collection[object], *, name: str, detail: str) -> Self:
@@ -73,12 +111,20 @@ class Gate(Frozen):
         """The entry of what could not be looked at."""
         return cls(name=name, passed=True, value=None, tolerance=None, detail=why)
 
+    @property
+    def problem(self) -> str:
+        """What a failed gate compared: `<detail>: 0.1, allowed 0.01`."""
+        value = "not finite" if self.value is None else f"{self.value:.3g}"
+        return f"{self.detail}: {value}" + (
+            "" if self.tolerance is None else f", allowed {self.tolerance:.3g}"
+        )
+
 
 class Checkpoint(Frozen):
-    """A training's state, saved while all ranks stood still."""
+    """A training's state that was saved after `step`."""
 
-    step: PositiveInt  # after which it was saved, over all launches of the training
-    seconds: PositiveFloat  # from the end of a step to the start of the next: copied, written, synced
+    step: PositiveInt
+    seconds: PositiveFloat  # on the slowest rank, from the end of the step to the start of the next
     num_bytes: PositiveInt
 
 
@@ -130,14 +176,19 @@ class RankPlace(Frozen):
     gpu: Text | None = where_given(None)  # the UUID of the one that it trained on
 
 
+class HostMemory(Frozen):
+    """The most memory of a rank, in bytes."""
+
+    peak_rss_bytes: NonNegativeInt = 0  # over the launch so far; 0: it did not finish the case
+    window_rss_bytes: NonNegativeInt | None = where_given(None)  # while windows ran; None: unknown
+
+
 class GpuMemory(Frozen):
-    """The most memory of a GPU that was taken while windows ran, in bytes."""
+    """The most memory of a GPU that was taken while windows ran, in bytes; None: the framework does not tell."""
 
     allocated_bytes: NonNegativeInt  # of tensors
-    reserved_bytes: NonNegativeInt | None = (
-        None  # taken from the driver for them; None: the framework does not tell
-    )
-    total_bytes: NonNegativeInt | None = None  # of the GPU; None likewise
+    reserved_bytes: NonNegativeInt | None = None  # taken from the driver for them
+    total_bytes: NonNegativeInt | None = None  # of the GPU
 
 
 class StateBytes(Frozen):
@@ -148,58 +199,32 @@ class StateBytes(Frozen):
     optimizer: NonNegativeInt | None
 
 
-class RankFacts(RankPlace):
+class RankFacts(HostMemory, RankPlace):
     """A rank of a case."""
 
-    peak_rss_bytes: NonNegativeInt  # over the launch so far
-    window_rss_bytes: NonNegativeInt | None = where_given(None)  # while windows ran; None: it is not known
     gpu_memory: GpuMemory | None = where_given(None)
-    # At the end of a training; None: it has none, or its trainer does not tell.
-    state_bytes: StateBytes | None = where_given(None)
+    state_bytes: StateBytes | None = where_given(None)  # at the end of a training
 
 
-class Fingerprint(Frozen):
-    """Facts that must be equal for measurements on one curve, and further facts about the code and the node."""
+class Record(Outcome, LaunchMetadata):
+    """One attempt at one case. Fields that earlier versions wrote and nothing reads any more are ignored."""
 
-    digest: Text  # over commit, versions and node
-    commit: Text  # of the checkout, with "+dirty" where it was changed; "unknown" outside one
-    versions: dict[Text, Text]  # Python, framework, MPI, compiler ...
-    node: dict[Text, Setting]  # CPU model, cores, memory
+    model_config = ConfigDict(extra="ignore")
 
-
-class Record(Frozen):
-    """One attempt at one case."""
-
-    schema_version: Literal[7] = 7
-    study: Name
-    system: Name
     evidence: Evidence
     case: Case
     attempt: PositiveInt
-    started_at: Moment  # UTC, ISO 8601
-    order_seed: int  # the study's: of initial weights and, with its name and cells, the order within blocks
-    fingerprint: Fingerprint
-    configuration: Configuration | None = None
-    allocation: Allocation | None = None  # None: not in a batch job
-    command: Text
-    oversubscribed: bool  # more ranks x cores than the machine has
     ranks: list[RankFacts]
     servers: list[RankFacts] = []  # server ranks, in order
     nodes: list[NodeFacts] = []  # those of the ranks and servers, in order
     backend_settings: dict[Text, Setting]  # chosen by the backend itself
-    environment_variables: dict[Text, Text]  # set variables on the allow-list
     phases: Phases
-    steady: bool | None  # whether the warm-up met its steady-state test
     windows: Windows
-    bucket_bytes: list[PositiveInt] = []  # that a step of control `exchange` averages, in order
     gather_seconds: list[NonNegativeFloat] = where_given([])  # [P], per step, of sharded weights
     # Of ranks that share samples, per step: [P] seconds, bytes that a rank gives; [split] their calls (`spool.Halos`).
     halo_seconds: list[NonNegativeFloat] = where_given([])
     halo_bytes: list[NonNegativeFloat] = where_given([])
     halo_calls: list[list[Text]] = where_given([])
-    copy_rates: list[PositiveFloat] = []  # [P], bytes per second read and written while all copy
-    # Of control `profile`; None also if its steps were not finished.
-    profile: StepProfile | None = where_given(None)
     energy: list[NodeEnergy] = []  # over the windows after the warm-up; empty if they were not finished
     checkpoints: list[Checkpoint] = []
     resumed: Resumption | None = None  # None: the training began with this launch
@@ -207,36 +232,24 @@ class Record(Frozen):
     solution: Solution | None = where_given(None)
     # Of that training so far, in order; empty where it is not saved.
     launches: list[TrainingLaunch] = where_given([])
-    # Of asynchronous training: {updates that a push had missed: pushes}, over all servers.
-    staleness: dict[NonNegativeInt, PositiveInt] = where_given({})
     late_gradients: LateGradients | None = where_given(None)  # where updates take the first gradients to come
     final_loss: list[Annotated[float, Field(allow_inf_nan=True)] | None]  # [P]
     skipped_samples: list[NonNegativeInt | None]  # [P], unreadable samples that were skipped
     gates: list[Gate]
-    # Of the list of gates that its launch had to pass (`required_gates`); None: it was written before there was one.
-    gates_version: Literal[2] | None = where_given(None)
     failure: Failure | None
 
     @model_validator(mode="after")
-    def _ranks_are_of_the_case(self) -> Self:
-        """Every rank that findings look up in lists of P is one of them, once."""
-        num_ranks, found = self.case.cell.num_ranks, [rank.rank for rank in self.ranks]
-        if len(set(found)) < len(found) or max(found, default=0) >= num_ranks:
-            raise ValueError(f"ranks are {found}, of a case of {num_ranks}")
-        lists: dict[str, Any] = {name: getattr(self.phases, name) for name in Phases.model_fields}
-        lists |= {"final_loss": self.final_loss, "skipped_samples": self.skipped_samples}
-        lists["windows.seconds"] = self.windows.seconds.T
-        for name, each in lists.items():
-            if len(each) != num_ranks:
-                raise ValueError(f"{name} is that of {len(each)} ranks, of a case of {num_ranks}")
-        return self
-
-    @model_validator(mode="after")
-    def _backend_has_a_list_of_gates(self) -> Self:
-        """Which gates a record must have is known by its backend."""
-        backend = self.case.cell.backend
-        if self.gates_version is not None and backend not in NAMES:
-            raise ValueError(f"no backend {backend[:40]!r}; known are: {', '.join(NAMES)}")
+    def _is_whole(self) -> Self:
+        """What findings look up in lists of P ranks is there once, and the backend has a list of gates."""
+        cell, numbers = self.case.cell, [rank.rank for rank in self.ranks]
+        if len(set(numbers)) < len(numbers) or max(numbers, default=0) >= cell.num_ranks:
+            raise ValueError(f"ranks are {numbers}, of a case of {cell.num_ranks}")
+        lists: dict[str, Any] = {"final_loss": self.final_loss, "skipped_samples": self.skipped_samples}
+        for name, column in (lists | dict(self.phases) | {"windows.seconds": self.windows.seconds.T}).items():
+            if len(column) != cell.num_ranks:
+                raise ValueError(f"{name} is that of {len(column)} ranks, of a case of {cell.num_ranks}")
+        if self.gates_version is not None and cell.backend not in NAMES:
+            raise ValueError(f"no backend {cell.backend[:40]!r}; known are: {', '.join(NAMES)}")
         return self
 
     @property
@@ -261,12 +274,3 @@ class Record(Frozen):
         windows = self.windows
         alone = self.solution and windows.num_warm_up == len(windows)
         return windows if alone else windows.after_warm_up()
-
-    @cached_property
-    def foreign_cpu(self) -> float | None:
-        """The share of CPU time that other programs took over all steady windows; None if it is unknown."""
-        return self.windows.foreign_share
-
-
-# Of CPU time, over a launch. What an idle system does by itself is below 1 % of it.
-DISTURBED = 0.05

@@ -1,9 +1,7 @@
 """Events that the ranks of a launch report to its supervisor: one private file per rank, one JSON object per line.
 
-An event is a part of the record that it goes into, or one of the types here, with the bounds that the record has for
-its numbers; ranks write them, and `read_spools` returns the same. A line is written before the next window begins, so
-a rank that dies keeps all its finished windows.
-Ranks never wait for a spool: they only append, and the supervisor reads after the launch has ended.
+An event is a part of the record that it goes into, or one of the types here. A line is written before the next window
+begins, so a rank that dies keeps all its finished windows. Ranks only append and never wait for a spool.
 """
 
 from __future__ import annotations
@@ -12,30 +10,26 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    AllowInfNan,
-    ConfigDict,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    TypeAdapter,
-    ValidationError,
-)
-from pydantic.dataclasses import dataclass as checked
+from pydantic import AllowInfNan, NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
 
-from dlscale.base.definitions import first_problem
+from dlscale.base.definitions import Frozen, first_problem, where_given
 from dlscale.base.files import APPENDED, open_regular, read_regular
-from dlscale.base.parsing import parse_json_object
 from dlscale.base.strings import Text
 from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.nodes import EnergyReading, NodeSettings
-from dlscale.benchmarks.records.profile import StepProfile
-from dlscale.benchmarks.records.record import Checkpoint, Gate, GpuMemory, RankPlace, Resumption, StateBytes
+from dlscale.benchmarks.records.record import (
+    Checkpoint,
+    Gate,
+    GpuMemory,
+    HostMemory,
+    Outcome,
+    RankPlace,
+    Resumption,
+    StateBytes,
+)
 from dlscale.benchmarks.records.target import Ended, Evaluation
 from dlscale.benchmarks.records.windows import Count, CountFromZero, Seconds, Start
 
@@ -44,8 +38,6 @@ SPEC_FILE = "launch.json"  # `rank.spec.LaunchSpec`
 # The last one is of a case: networks, weights and trainer of a training with a target.
 PhaseName = Literal["start_up", "import_backend", "connect", "gates", "set_up"]
 
-EXACT = ConfigDict(extra="forbid", allow_inf_nan=False)
-
 
 class RankInfo(RankPlace):
     """Identity and placement of a rank; its first event."""
@@ -53,35 +45,32 @@ class RankInfo(RankPlace):
     pid: PositiveInt
 
 
-@checked(frozen=True, slots=True, config=EXACT)
-class Phase:
+class Phase(Frozen):
     """Duration of one phase before the first window."""
 
     name: PhaseName
     seconds: Seconds
 
 
-@checked(frozen=True, slots=True, config=EXACT)
-class MeasuredWindow:
-    """A window on one rank, stamped by its own monotonic clock (`windows.Window`)."""
+class MeasuredWindow(Frozen):
+    """A window on one rank, stamped by its own monotonic clock (`windows.Windows`)."""
 
     phase: Literal["warmup", "steady"]
     num_steps: CountFromZero  # of this rank: in a window of fixed time it may have taken none
     start: Start
     seconds: Seconds
-    step_seconds: list[Seconds] | None = None
-    num_applied: CountFromZero | None = None
-    bucket_seconds: list[Seconds] | None = None
-    foreign_cpu: float | None = None
-    num_samples: Count | None = None
+    step_seconds: list[Seconds] | None = where_given(None)
+    num_applied: CountFromZero | None = where_given(None)
+    bucket_seconds: list[Seconds] | None = where_given(None)
+    foreign_cpu: float | None = where_given(None)
+    num_samples: Count | None = where_given(None)
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=EXACT)
-class Halos:
+class Halos(Frozen):
     """What a rank exchanged with those of the same samples, per step, while windows ran.
 
     `calls` are those of one step in order, with the bytes that this rank gave: `exchange <up> <down>`, `sum <all>`,
-    `gather <own>`. What it waited for the others is in the seconds.
+    `gather <own>`. The seconds include waiting for the others.
     """
 
     seconds: Seconds
@@ -89,35 +78,26 @@ class Halos:
     calls: list[Text]
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=EXACT)
-class CaseResult:
-    """Results of a case without its windows."""
+class CaseResult(Outcome):
+    """A rank's results of a case without its windows."""
 
-    steady: bool | None  # None: there was no test
     settings: dict[Text, Setting]
-    loss: Annotated[float, AllowInfNan(True)] | None = None
-    skipped: NonNegativeInt | None = None  # samples that could not be read
-    bucket_bytes: list[PositiveInt] = field(default_factory=list)
-    copy_rate: PositiveFloat | None = None
-    gather_seconds: Seconds | None = None  # per step, of gathers of sharded weights while windows ran
-    halos: Halos | None = None
-    staleness: dict[NonNegativeInt, PositiveInt] = field(default_factory=dict)
-    computed: NonNegativeInt | None = None  # local batches, where updates take the first gradients to come
-    dropped: NonNegativeInt | None = None  # likewise; gradients that came too late, over all servers
-    profile: StepProfile | None = None
+    loss: Annotated[float, AllowInfNan(True)] | None = where_given(None)
+    skipped: NonNegativeInt | None = where_given(None)  # samples that could not be read
+    gather_seconds: Seconds | None = where_given(None)  # per step, of gathers of sharded weights
+    halos: Halos | None = where_given(None)
+    # Where updates take the first gradients to come: local batches, and gradients that came too late for all servers.
+    computed: NonNegativeInt | None = where_given(None)
+    dropped: NonNegativeInt | None = where_given(None)
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=EXACT)
-class CaseEnd:
+class CaseEnd(HostMemory):
     """The case finished on this rank."""
 
-    peak_rss_bytes: NonNegativeInt
-    window_rss_bytes: NonNegativeInt | None = None
     load: NonNegativeFloat | None
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=EXACT)
-class RankError:
+class RankError(Frozen):
     """The exception that ended the rank."""
 
     time: float  # seconds since the epoch
@@ -125,40 +105,19 @@ class RankError:
     traceback: Text
 
 
-@checked(frozen=True, slots=True, config=EXACT)
-class Abort:
+class Abort(Frozen):
     """The rank aborts the launch; later deaths are consequences."""
 
     time: float  # seconds since the epoch
 
 
-@checked(frozen=True, slots=True, config=EXACT)
-class RankEnd:
+class RankEnd(Frozen):
     """The rank finished with that exit status."""
 
     status: int
 
 
-Event = (
-    RankInfo
-    | NodeSettings
-    | Phase
-    | Gate
-    | MeasuredWindow
-    | Checkpoint
-    | Resumption
-    | Evaluation
-    | Ended
-    | EnergyReading
-    | GpuMemory
-    | StateBytes
-    | CaseResult
-    | CaseEnd
-    | RankError
-    | Abort
-    | RankEnd
-)
-
+Event = Frozen  # of one of these types, by the names that they have in files
 TYPES: dict[str, type[Event]] = {
     "rank_info": RankInfo,
     "node": NodeSettings,
@@ -179,35 +138,35 @@ TYPES: dict[str, type[Event]] = {
     "end": RankEnd,
 }
 NAMES = {kind: name for name, kind in TYPES.items()}
+# How a line begins; cut off or with a wrong number behind, it still says which case it is of.
+_HEAD = re.compile(rb'\{"event": "([a-z_]+)"(?:, "case": (\d{1,9}))?(?:, (?=")|(?=\}))')
 
 
 def format_event(event: Event, *, case: int | None = None) -> str:
     """The event as a line of JSON: its name, the number of its case if any, and its fields."""
-    name = NAMES[type(event)]
-    place: dict[str, Any] = {"event": name} | ({} if case is None else {"case": case})
-    return json.dumps(place | _adapter(name).dump_python(event, mode="json")) + "\n"
+    place: dict[str, Any] = {"event": NAMES[type(event)]} | ({} if case is None else {"case": case})
+    return json.dumps(place | event.model_dump(mode="json")) + "\n"
 
 
-def parse_event(line: str) -> tuple[int | None, Event]:
+def parse_event(line: bytes) -> tuple[int | None, Event]:
     """(number of the case or None, event) from a line.
 
     Raises ValueError if it is not a known event with its fields, each of its type.
     """
-    values = parse_json_object(line)
-    name, case = values.pop("event", None), values.pop("case", None)
-    if not isinstance(name, str) or name not in TYPES:
-        raise ValueError(f"unknown event {str(name)[:40]!r}")
-    if case is not None and type(case) is not int:
-        raise ValueError(f"event {name}: the number of its case is {str(case)[:40]!r}")
+    head = _HEAD.match(line)
+    if not head:
+        raise ValueError("it does not begin as an event")
+    if (name := head[1].decode()) not in TYPES:
+        raise ValueError(f"unknown event {name[:40]!r}")
     try:
-        return case, _adapter(name).validate_json(json.dumps(values), strict=True)
+        event = TYPES[name].model_validate_json(b"{" + line[head.end() :], strict=True)
     except ValidationError as error:
         raise ValueError(f"event {name}, {first_problem(error)}") from None
+    return _case_of(head), event
 
 
-@cache
-def _adapter(name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(TYPES[name])
+def _case_of(head: re.Match[bytes] | None) -> int | None:
+    return int(head[2]) if head and head[2] else None
 
 
 class SpoolWriter:
@@ -224,10 +183,6 @@ class SpoolWriter:
 
     def close(self) -> None:
         self._file.close()
-
-
-# How a line of a case begins; cut off or with a wrong number behind, it still says which one.
-_HEAD = re.compile(rb'\{"event": "[a-z_]+", "case": (\d{1,9}), "')
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,16 +226,13 @@ class RankSpool:
         """The first event of that kind, None if there is none."""
         return next(iter(self.of(kind, case)), None)
 
-    def seconds(self, phase: PhaseName, case: int | None = None) -> float | None:
-        """Duration of that phase, of the launch or of the case; None if it was not reached."""
-        return next(
-            (
-                event.seconds
-                for place, event in self.events
-                if isinstance(event, Phase) and event.name == phase and place in (None, case)
-            ),
-            None,
-        )
+    def shared(self, kind: type[E], case: int) -> list[E]:
+        """The events of one kind of the launch and of that case."""
+        return [event for place, event in self.events if isinstance(event, kind) and place in (None, case)]
+
+    def seconds(self, phase: PhaseName, case: int) -> float | None:
+        """Duration of that phase of the launch or of the case; None if it was not reached."""
+        return next((event.seconds for event in self.shared(Phase, case) if event.name == phase), None)
 
 
 def read_spools(folder: Path, num_ranks: int) -> list[RankSpool]:
@@ -302,23 +254,21 @@ def _read_spool(path: Path, rank: int) -> RankSpool:
         spool.damage.append(Damage(f"{path.name}: {error.strerror}"))
         return spool
     before: int | None = None
-    bad: list[tuple[str, bytes]] = []  # lines since the last event, with what is wrong with them
+    bad: list[
+        tuple[str, int | None]
+    ] = []  # since the last event: what is wrong, and the case that the line names
 
     def note_bad(after: int | None) -> None:
-        for problem, line in bad:
-            head = _HEAD.match(line)
-            named = int(head[1]) if head else None
-            if named is not None and (before or 0) <= named and (after is None or named <= after):
-                spool.damage.append(Damage(problem, named, named))
-            else:
-                spool.damage.append(Damage(problem, before, after))
+        for problem, named in bad:
+            between = named is not None and (before or 0) <= named and (after is None or named <= after)
+            spool.damage.append(Damage(problem, *((named, named) if between else (before, after))))
         bad.clear()
 
     for number, line in enumerate(content.split(b"\n")[:-1], start=1):
         try:
-            case, event = parse_event(line.decode())
+            case, event = parse_event(line)
         except ValueError as error:
-            bad.append((f"{path.name}, line {number}: {error}", line))
+            bad.append((f"{path.name}, line {number}: {error}", _case_of(_HEAD.match(line))))
             continue
         note_bad(case)
         spool.events.append((case, event))

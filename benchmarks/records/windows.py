@@ -52,20 +52,7 @@ _RANK_COUNTS = Annotated[Numbers, _array_of(list[list[CountFromZero]]), _plain(i
 _KNOWN_COUNTS = Annotated[Numbers, _array_of(list[CountFromZero | None]), _plain(int)]
 _SHARES = Annotated[Numbers, _array_of(list[float | None]), _plain()]
 _BUCKETS = Annotated[Numbers, _array_of(list[list[list[Seconds]]]), _plain()]
-_PER_WINDOW = (
-    "num_steps",
-    "start_seconds",
-    "seconds",
-    "num_applied",
-    "num_samples",
-    "foreign_cpu",
-    "rank_steps",
-)
-
-
-def _optional() -> Any:
-    """A column that is written only where it has numbers."""
-    return Field(default=None, exclude_if=lambda column: column is None)
+_IF_MEASURED = Field(exclude_if=lambda column: column is None)  # written only where it has numbers
 
 
 class Windows(Frozen):
@@ -84,36 +71,41 @@ class Windows(Frozen):
     num_steps: _COUNTS  # [W]
     start_seconds: _STARTS
     seconds: _SECONDS
-    num_applied: _KNOWN_COUNTS | None = _optional()  # [W] local batches of all ranks that the weights took up
-    num_samples: _KNOWN_COUNTS | None = (
-        _optional()
-    )  # [W] over all ranks, where the steps' are not as many as usual
-    # [W] Share of the time of the ranks' cores that other programs took, on the node where it was most.
-    # It is counted in ticks, so that one of a short window is coarse, and may be below 0.
-    foreign_cpu: _SHARES | None = _optional()
-    rank_steps: _RANK_COUNTS | None = _optional()  # each rank's own
+    # [W] local batches of all ranks that the weights took up
+    num_applied: Annotated[_KNOWN_COUNTS | None, _IF_MEASURED] = None
+    # [W] over all ranks, where the steps' are not as many as usual
+    num_samples: Annotated[_KNOWN_COUNTS | None, _IF_MEASURED] = None
+    # [W] Share of the time of the ranks' cores that other programs took, on the node where it was most. It is counted
+    # in ticks, so that one of a short window is coarse, and may be below 0.
+    foreign_cpu: Annotated[_SHARES | None, _IF_MEASURED] = None
+    rank_steps: Annotated[_RANK_COUNTS | None, _IF_MEASURED] = None  # each rank's own
     # Of windows after the warm-up, if the control needs them: [steps, P] of all their steps, [W, buckets, P].
-    step_seconds: _SECONDS | None = _optional()
-    bucket_seconds: _BUCKETS | None = _optional()
+    step_seconds: Annotated[_SECONDS | None, _IF_MEASURED] = None
+    bucket_seconds: Annotated[_BUCKETS | None, _IF_MEASURED] = None
 
     @model_validator(mode="after")
-    def _as_many_as_there_are(self) -> Self:
+    def _has_equal_lengths(self) -> Self:
         """What findings look up by window, rank and step is there for all of them."""
         num_windows, num_ranks = len(self.num_steps), self.seconds.shape[-1]
         after = num_windows - self.num_warm_up
         if after < 0:
             raise ValueError(f"num_warm_up is {self.num_warm_up}, of {num_windows} windows")
-        known: dict[str, tuple[int, ...]] = dict.fromkeys(_PER_WINDOW, (num_windows,))
-        known |= dict.fromkeys(("start_seconds", "seconds", "rank_steps"), (num_windows, num_ranks))
-        known["step_seconds"] = (int(self.num_steps[self.num_warm_up :].sum()), num_ranks)
-        known["bucket_seconds"] = (after, num_ranks)
-        for name, shape in known.items():
-            column = getattr(self, name)
-            if column is not None and column.shape[: len(shape)] != shape:
+        shapes: dict[str, tuple[int, ...]] = {
+            **dict.fromkeys(("start_seconds", "seconds", "rank_steps"), (num_windows, num_ranks)),
+            "step_seconds": (int(self.num_steps[self.num_warm_up :].sum()), num_ranks),
+            "bucket_seconds": (after, num_ranks),
+        }
+        for name, column in self._columns().items():
+            shape = shapes.get(name, (num_windows,))
+            if column.shape[: len(shape)] != shape:
                 raise ValueError(
                     f"{name} are {' x '.join(map(str, column.shape))}, not {' x '.join(map(str, shape))}"
                 )
         return self
+
+    def _columns(self) -> dict[str, Numbers]:
+        """Those that were measured, by name."""
+        return {name: column for name, column in self if isinstance(column, np.ndarray)}
 
     def __len__(self) -> int:
         return len(self.num_steps)
@@ -145,6 +137,10 @@ class Windows(Frozen):
 
     def after_warm_up(self) -> Windows:
         """Those windows, without a copy of their numbers."""
-        columns = {name: getattr(self, name) for name in _PER_WINDOW}
-        left = {name: column[self.num_warm_up :] for name, column in columns.items() if column is not None}
-        return self.model_copy(update={"num_warm_up": 0, **left})
+        columns = self._columns().items()
+        cut = {
+            name: column[self.num_warm_up :]
+            for name, column in columns
+            if not name.startswith(("step_", "bucket_"))
+        }
+        return self.model_copy(update={"num_warm_up": 0, **cut})

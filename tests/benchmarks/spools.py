@@ -3,7 +3,7 @@
 from dlscale.base.files import make_folder
 from dlscale.benchmarks.launch.supervisor import METADATA_FILE
 from dlscale.benchmarks.rank.spec import LaunchSpec
-from dlscale.benchmarks.records.assemble import LaunchMetadata
+from dlscale.benchmarks.records.record import LaunchMetadata
 from dlscale.benchmarks.records.spool import SPEC_FILE, RankInfo
 from dlscale.benchmarks.study.rules import Rules
 

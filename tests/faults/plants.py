@@ -5,7 +5,6 @@ None touches what the gates before the first window look at.
 
 import json
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -49,7 +48,8 @@ def one_step_less():
         num_steps = named["num_steps"]
         if num_steps < 2:
             return measured(*given, **named)
-        return replace(measured(*given, **named | {"num_steps": num_steps - 1}), num_steps=num_steps)
+        fewer = measured(*given, **named | {"num_steps": num_steps - 1})
+        return fewer.model_copy(update={"num_steps": num_steps})
 
     _windows(change)
 

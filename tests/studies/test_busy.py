@@ -27,4 +27,4 @@ def test_a_busy_machine_is_told_before_during_and_after(bench, hog):
     assert "the machine is busy (other programs use" in done.stdout
     assert "The machine was busy: other programs took" in done.stdout
     trained = [record for record in bench.records() if record.case.cell.control == "train"]
-    assert all(record.foreign_cpu > 0.1 for record in trained)
+    assert all(record.windows.foreign_share > 0.1 for record in trained)

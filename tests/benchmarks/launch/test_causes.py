@@ -37,7 +37,7 @@ def error(time, message="RuntimeError: the server went away"):
     return RankError(time=time, message=message, traceback="")
 
 
-END = RankEnd(0)
+END = RankEnd(status=0)
 
 
 def cause(status, ends, ranks, blamed=None):
@@ -57,12 +57,20 @@ def test_the_first_to_end_without_a_word_is_named_whomever_the_launcher_blames(b
     ("status", "ends", "ranks", "blamed", "kind", "rank", "message"),
     [
         pytest.param(
-            *(1, [(0, 10.1), (1, 10.2)], [[], [error(8.0, "ValueError: x"), Abort(10.0)]], 100),
+            *(1, [(0, 10.1), (1, 10.2)], [[], [error(8.0, "ValueError: x"), Abort(time=10.0)]], 100),
             *("error", 1, "ValueError: x"),
             id="deaths after an abort are its echo",
         ),
         pytest.param(
-            *(9, [(1, 10.0), (0, 12.1)], [[error(10.0), Abort(12.0)], []], 100, "killed", 1, "rank 1 died"),
+            *(
+                9,
+                [(1, 10.0), (0, 12.1)],
+                [[error(10.0), Abort(time=12.0)], []],
+                100,
+                "killed",
+                1,
+                "rank 1 died",
+            ),
             id="the abort after a death is the echo",
         ),
         pytest.param(
@@ -139,7 +147,10 @@ def test_a_full_dev_shm_is_named_where_it_may_be_the_cause(monkeypatch, tmp_path
 
 
 def windows(interval, count=5, phase="steady"):
-    return [MeasuredWindow(phase, 2, interval * number, 0.9 * interval) for number in range(count)]
+    return [
+        MeasuredWindow(phase=phase, num_steps=2, start=interval * number, seconds=0.9 * interval)
+        for number in range(count)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +164,7 @@ def windows(interval, count=5, phase="steady"):
             [[*windows(0.2), CaseResult(steady=True, settings={})], windows(0.2)],
             math.inf,
         ),  # no window is next
-        ([[*windows(0.2), Phase("gates", 1.0)], windows(0.2)], math.inf),
+        ([[*windows(0.2), Phase(name="gates", seconds=1.0)], windows(0.2)], math.inf),
         ([None, windows(0.2)], math.inf),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from dlscale.base.quantities import Count, Quantity, TextFact
 from dlscale.benchmarks.launch.configuration import configuration, stated_fabric
 from dlscale.benchmarks.launch.preparing import campaign_for_rehearsal
-from dlscale.benchmarks.records.provenance import batch_job
+from dlscale.benchmarks.records.nodes import batch_job
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import Fabric, load_system
 

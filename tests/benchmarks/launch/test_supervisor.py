@@ -63,7 +63,9 @@ def test_each_killed_launch_of_a_training_knows_those_before_it(tmp_path, make_r
             if begin:
                 spool.write(Resumption(step=begin, seconds=0.1), case=0)
             for step in range(begin, saved + 5, 5):
-                spool.write(MeasuredWindow("steady", 5, float(step), 1.0), case=0)
+                spool.write(
+                    MeasuredWindow(phase="steady", num_steps=5, start=float(step), seconds=1.0), case=0
+                )
             spool.close()
         save_checkpoint(spec.checkpoints_of(case), {}, step=saved)
         assert collect_leftovers(store.spool_folder, store, planned=[folder.name]) == 1

@@ -166,16 +166,16 @@ if sys.argv[1] == "rank":
         os.kill(os.getpid(), 9)
     if how == "stops":
         for number in range(4):
-            spool.write(MeasuredWindow("steady", 1, 0.01 * number, 0.01), case=0)
+            spool.write(MeasuredWindow(phase="steady", num_steps=1, start=0.01 * number, seconds=0.01), case=0)
         if rank == 1:
             os.kill(os.getpid(), 19)
     time.sleep(0.4)
     if how != "ends":
         time.sleep(60)
-    spool.write(MeasuredWindow("steady", 1, 0.0, 1.0), case=0)
+    spool.write(MeasuredWindow(phase="steady", num_steps=1, start=0.0, seconds=1.0), case=0)
     spool.write(CaseResult(steady=True, settings={}), case=0)
     spool.write(CaseEnd(peak_rss_bytes=1, load=None), case=0)
-    spool.write(RankEnd(0))
+    spool.write(RankEnd(status=0))
 else:
     print("output.log has mode", oct(os.fstat(1).st_mode & 0o777), flush=True)
     for rank in range(2):

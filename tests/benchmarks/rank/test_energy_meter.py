@@ -10,7 +10,9 @@ from dlscale.benchmarks.rank.energy import MOST_WATTS, REREAD_SECONDS, Meter, Un
 from dlscale.benchmarks.records.nodes import NodeEnergy
 from dlscale.benchmarks.records.spool import MeasuredWindow
 
-WARM_UP, STEADY = (MeasuredWindow(phase, 1, 0.0, 1.0) for phase in ("warmup", "steady"))
+WARM_UP, STEADY = (
+    MeasuredWindow(phase=phase, num_steps=1, start=0.0, seconds=1.0) for phase in ("warmup", "steady")
+)
 
 
 class Machine:

@@ -4,16 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.records.nodes import NodeFacts
-from dlscale.benchmarks.records.provenance import filesystem_type, node_facts
+from dlscale.benchmarks.records.nodes import NodeFacts, filesystem_type, node_facts
 
-# As `man 5 proc` describes it: "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw"
 MOUNTS = """\
-22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-30 22 0:40 / {top}/scratch rw master:1 - lustre 10.0.0.1@o2ib:/jane rw
-31 22 0:41 / {top}/scratch\\040two rw - nfs4 server:/export/jane rw
-32 30 0:42 / {top}/scratch/tmp rw - tmpfs tmpfs rw
-33 30 0:43 / {top}/scratch/tmp rw - xfs /dev/sdb rw
+/dev/sda1 / ext4 rw,relatime 0 0
+10.0.0.1@o2ib:/jane {top}/scratch lustre rw 0 0
+server:/export/jane {top}/scratch\\040two nfs4 rw 0 0
+tmpfs {top}/scratch/tmp tmpfs rw 0 0
+/dev/sdb {top}/scratch/tmp xfs rw 0 0
 """
 # The first line of NVIDIA's open driver, and of the closed one.
 OPEN = (
@@ -27,7 +25,7 @@ def top(tmp_path):
     """A machine of 4 CPUs, 2 NUMA domains and 2 GPUs."""
     files = {
         "proc/loadavg": "0.75 0.50 0.25 1/200 4711\n",
-        "proc/self/mountinfo": MOUNTS.format(top=tmp_path),
+        "proc/self/mounts": MOUNTS.format(top=tmp_path),
         "proc/driver/nvidia/version": OPEN + "GCC version: gcc version 12\n",
         "sys/devices/system/cpu/intel_pstate/no_turbo": "0\n",
         "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",

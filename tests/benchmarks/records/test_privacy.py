@@ -110,7 +110,7 @@ def a_record(folder, *, end, kind, spools=None):
         "USER": "jdoe7",
     }
     known = {
-        "command": f"mpiexec {PLANTED}",
+        "command": redaction.redact(f"mpiexec {PLANTED}"),
         "environment_variables": environment.recorded_variables(variables, own={}),
     }
     failure = Failure(kind=kind, rank=0, message=PLANTED, log_tail=PLANTED)

@@ -31,14 +31,18 @@ def launch(*, begin=0, steps, saved=(), ends=False, before=None, starts=True):
     for rank, spool in enumerate(spools):
         events = spool.events
         if starts:
-            events += [(None, Phase(name, 1.0)) for name in ("start_up", "import_backend", "gates")]
-            events += [(None, Phase("connect", 0.5 + rank))]
-        events += [(1, Phase("set_up", 99.0)), (0, Phase("set_up", 0.5))]
+            events += [
+                (None, Phase(name=name, seconds=1.0)) for name in ("start_up", "import_backend", "gates")
+            ]
+            events += [(None, Phase(name="connect", seconds=0.5 + rank))]
+        events += [(1, Phase(name="set_up", seconds=99.0)), (0, Phase(name="set_up", seconds=0.5))]
         if begin:
             events.append((0, Resumption(step=begin, seconds=0.125)))
         for step in range(5, steps + 1, 5):
             if step > begin:
-                events.append((0, MeasuredWindow("steady", 5, float(step), 1.0 + rank)))
+                events.append(
+                    (0, MeasuredWindow(phase="steady", num_steps=5, start=float(step), seconds=1.0 + rank))
+                )
             if step % 10 == 0:
                 events.append((0, evaluation(step)))
             if step in saved:

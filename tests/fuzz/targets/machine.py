@@ -16,7 +16,7 @@ from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.launch.causes import last_words, who_died
 from dlscale.benchmarks.launch.probe import cpu_model
 from dlscale.benchmarks.message_sizes.launch import imb_times
-from dlscale.benchmarks.records.provenance import batch_job, node_facts
+from dlscale.benchmarks.records.nodes import batch_job, node_facts
 from dlscale.benchmarks.systems.probe.draft import draft
 from dlscale.benchmarks.systems.probe.node import Cpu, ThisNode, read_cpu, read_network
 from dlscale.benchmarks.systems.probe.slurm import read_slurm
@@ -149,9 +149,7 @@ KERNEL = {
     "proc/loadavg": "0.08 0.03 0.05 1/389 1234\n",
     "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15\n",
     "proc/driver/nvidia/gpus/0000/information": "Model: \t\t NVIDIA A100-SXM4-80GB\n",
-    "proc/self/mountinfo": r"36 35 98:0 / / rw - ext4 /dev/root rw"
-    + "\n"
-    + r"37 35 0:5 / /scratch\040x rw - lustre x rw",
+    "proc/self/mounts": r"/dev/root / ext4 rw 0 0" + "\n" + r"x /scratch\040x lustre rw 0 0",
 }
 VARIABLES_OF_JOBS = (
     "SLURM_JOB_NODELIST", "SLURM_JOB_END_TIME", "SLURM_RESTART_COUNT", "PBS_NODEFILE", "PBS_JOBID", "COBALT_NODEFILE",

@@ -71,7 +71,7 @@ def record(path: Path) -> None:
     assert found.case.id
     assert found.windows.world is not None
     assert found.counted.world is not None
-    assert found.foreign_cpu is None or isinstance(found.foreign_cpu, float)
+    assert found.windows.foreign_share is None or isinstance(found.windows.foreign_share, float)
     with suppress(UsageError):
         assert found.case.cell.facts
 
@@ -120,16 +120,20 @@ def _write_spool(spool: SpoolWriter, rank: int) -> None:
     spool.write(Gate(name="gradient", passed=True, value=0.0, tolerance=1e-4, detail="change"))
     for case in range(2):
         for number in range(4):
-            start, seconds = 1.0 + number, 0.5
             spool.write(
                 MeasuredWindow(
-                    "warmup" if number < 1 else "steady", 2, start, seconds, step_seconds=[0.25, 0.25],
-                    bucket_seconds=[0.1, 0.1, 0.1], foreign_cpu=0.01,
+                    phase="warmup" if number < 1 else "steady",
+                    num_steps=2,
+                    start=1.0 + number,
+                    seconds=0.5,
+                    step_seconds=[0.25, 0.25],
+                    bucket_seconds=[0.1, 0.1, 0.1],
+                    foreign_cpu=0.01,
                 ),
                 case=case,
-            )  # fmt: skip
+            )
         spool.write(EnergyReading(source="rapl", parts="1 package", joules=10.0, seconds=2.0), case=case)
-        spool.write(CaseResult(steady=True, loss=0.7, settings={"overlap": True}, copy_rate=1e9), case=case)
+        spool.write(CaseResult(steady=True, loss=0.7, settings={"overlap": True}), case=case)
         if case:
             spool.write(Resumption(step=2, seconds=0.1), case=case)
             spool.write(Checkpoint(step=4, seconds=0.1, num_bytes=100), case=case)
