@@ -22,10 +22,24 @@ class UsageError(Exception):
         return line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
 
 
+# What other tools call it -> what it is here: names, of which those that are known count, or an option.
+_ELSEWHERE = {
+    **dict.fromkeys(("tf", "keras"), ("tensorflow",)),
+    "pytorch": ("torch",),
+    **dict.fromkeys(("ddp", "distributeddataparallel"), ("gloo", "nccl")),
+    **dict.fromkeys(("fsdp", "fsdp2", "zero3", "zero-3"), ("--shard parameters",)),
+    **dict.fromkeys(("zero", "zero1", "zero-1"), ("--shard optimizer",)),
+    **dict.fromkeys(("allreduce", "all_reduce", "all-reduce"), ("collectives", "ring", "mpi")),
+    "ps": ("grpc_ps", "mpi_ps"),
+}
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` (did you mean weak-scaling?)`; empty where no known name is near."""
-    nearest = difflib.get_close_matches(name.lower(), list(known), n=1)
-    return f" (did you mean {nearest[0]}?)" if nearest else ""
+    choices = list(known)
+    meant = [word for word in _ELSEWHERE.get(name.lower(), ()) if word in choices or word.startswith("--")]
+    nearest = meant or difflib.get_close_matches(name.lower(), choices, n=1)
+    return f" (did you mean {' or '.join(nearest)}?)" if nearest else ""
 
 
 def unknown(kind: str, name: str, known: Collection[str], *, where: str = "") -> str:

@@ -174,13 +174,15 @@ _SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds from 90, 90s, 4min or 1.5h. Raises ValueError."""
+    """Seconds from 90, 90s, 4min, 1.5h or 01:30:00. Raises ValueError."""
+    if clock := re.fullmatch(r"\s*(\d{1,6}):([0-5]?\d):([0-5]?\d)\s*", text):
+        return 3600.0 * int(clock[1]) + 60 * int(clock[2]) + int(clock[3])
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text)
     if not match or (match[2] or "s") not in _SECONDS:
-        raise ValueError(f"{text!r} is not a duration; write 240, 240s, 4min or 1h")
+        raise ValueError(f"{text!r} is not a duration; write 240s, 4min, 1h or 01:30:00")
     seconds = float(match[1]) * _SECONDS[match[2] or "s"]
     if not math.isfinite(seconds):
-        raise ValueError(f"{text[:40]!r} is longer than any duration; write 240, 240s, 4min or 1h")
+        raise ValueError(f"{text[:40]!r} is longer than any duration; write 240s, 4min, 1h or 01:30:00")
     return seconds
 
 

@@ -13,8 +13,7 @@ from dlscale.base.strings import plural
 from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.records.cell import Case, Cell
 from dlscale.benchmarks.records.curves import SETTINGS, curve_names, options_place
-from dlscale.benchmarks.study.plan import Launch, Plan, num_comparisons
-from dlscale.benchmarks.study.splitting import row_carriers
+from dlscale.benchmarks.study.plan import Launch, Plan, num_comparisons, row_carriers
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NAMES as SHARDS

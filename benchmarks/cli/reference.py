@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import click
 
@@ -64,19 +66,12 @@ Tables of trainings begin with:
 {{place}}
 """
 # What a value is, in the words of a table.
-SHORT = {
-    "a list with commas: one of ": "list of ",
-    "a list with commas": "list",
-    "a whole number": "integer",
-    "a time such as 240s, 4min or 1h": "time",
-    "counts such as 1,2,4 or 1:64:x2": "counts",
-    "yes or no": "yes, no",
-    "one of ": "",
-    " or several between |": " |",
-    " or several with commas": ", or several",
-    "a number": "number",
-    "a text": "text",
-    "a file": "file",
+KINDS = {bool: "yes, no", int: "integer", float: "number", str: "text", Path: "folder"}
+OF_SEVERAL = {
+    "backend_options": "BACKEND.OPTION=VALUE,...",
+    "algorithm_options": "ALGORITHM.OPTION=VALUE,...",
+    "environment_variables": "NAME=VALUE,...",
+    "target": "METRIC=THRESHOLD",
 }
 
 
@@ -102,10 +97,24 @@ def _renamed() -> Iterator[tuple[str, str]]:
 
 
 def _value(option: Option) -> str:
-    text = option.form
-    for long, short in SHORT.items():
-        text = text.replace(long, short)
-    return text
+    several = "" if not option.several else ", or several" if option.commas else " |"
+    return OF_SEVERAL.get(option.name) or _kind(option.type) + several
+
+
+def _kind(kind: Any) -> str:
+    """A type in words."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        read = any(getattr(part, "func", None) for part in arguments[1:])
+        return "time" if read and arguments[0] is float else _kind(arguments[0])
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(_kind(part) for part in arguments if part is not type(None)))
+    if origin is Literal:
+        return ", ".join(map(str, arguments))
+    if origin is list:
+        inner = _kind(arguments[0])
+        return {"integer": "counts", "text": "list"}.get(inner, f"list of {inner}")
+    return KINDS[kind]
 
 
 def _fields() -> Iterator[str]:

@@ -1,7 +1,7 @@
 """What a user asks a study for: options of the study, and where and how it runs, from flags and `--set`.
 
-`study_options` declares the options of `dlscale run`, all of them fields (`study.settings`), and
-`study_of` makes the study from what was asked for.
+`study_options` declares the options of `dlscale run`, all of them fields (`study.settings`), and `study_of` makes the
+study from what was asked for.
 """
 
 from __future__ import annotations
@@ -16,64 +16,55 @@ import click
 import rich_click
 from click.shell_completion import CompletionItem
 from pydantic import Field, PositiveFloat
-from pydantic.config import JsonDict
 
-from dlscale.analysis.statistics import blocks_needed
 from dlscale.base import definitions
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
-from dlscale.base.launchers import LAUNCHERS
 from dlscale.base.quantities import Duration
 from dlscale.base.strings import Data, Text
 from dlscale.benchmarks.cli.completion import completed_value
-from dlscale.benchmarks.study.expand import expand
-from dlscale.benchmarks.study.plan import Plan, num_comparisons
 from dlscale.benchmarks.study.settings import OPTIONS as STUDY_OPTIONS
-from dlscale.benchmarks.study.settings import SEVERAL, Option, assigned, nested, options_of
-from dlscale.benchmarks.study.sizes import shape
+from dlscale.benchmarks.study.settings import Option, assigned, nested, options_of
 from dlscale.benchmarks.study.study import WHAT, WHERE, Study, load_study
 from dlscale.benchmarks.systems.start import default_environment, find_installation, with_launcher
-from dlscale.benchmarks.systems.system import DETECT, System, load_system
+from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import with_capability
 from dlscale.models.own import is_file
 
-OUTPUT: JsonDict = {"panel": "Output"}
-LEAST_LAUNCHES = 6  # that carry a 95 % interval of a median (docs/metrics.md)
 NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node")
+PANELS = ("What", "Where", "How long", "Output")
 
 
 class Request(Frozen):
     """Where and how a study runs, and `fields`: the values that the user gives to fields of the study, by name."""
 
-    system: Text = Field(
-        "local", description="System: a known name or a .toml file.", json_schema_extra=WHERE
-    )
+    system: Text = Field("local", description="System: a known name or a .toml file.", **WHERE)
     launcher: Text | None = Field(
         None,
         description="Launcher: torchrun starts ranks without MPI (docs/comparing.md); default: the system's.",
     )
     environment: Text | None = Field(
-        None, description="Environment of the system; default: the current one.", json_schema_extra=WHERE
+        None, description="Environment of the system; default: the current one.", **WHERE
     )
     data: Text | None = Field(
-        None,
-        description="Input file or folder, WORKLOAD=PATH,..., or synthetic; default: a sample.",
-        json_schema_extra=WHAT,
+        None, description="Input file or folder, WORKLOAD=PATH,..., or synthetic; default: a sample.", **WHAT
     )
     allow_open_ports: bool | None = Field(
         None, description="Allow backends with unauthenticated sockets to span hosts (stored in the record)."
     )
-    account: Text | None = Field(None, description="Account to charge the jobs to.", json_schema_extra=WHERE)
+    account: Text | None = Field(None, description="Account to charge the jobs to.", **WHERE)
     walltime: Duration | None = Field(
         None,
-        description="Maximum wall time per job, e.g. 30min; default: the partition's.",
-        json_schema_extra=WHERE,
+        description="Maximum wall time per job, e.g. 30min or 01:30:00; default: the partition's.",
+        **WHERE,
     )
     max_node_hours: PositiveFloat | None = Field(
         None, description="Limit on the node-hours that the jobs may be billed."
     )
     results: Path = Field(
-        Path("results"), description="Folder of the studies' records.", json_schema_extra=OUTPUT
+        Path("results"),
+        description="Folder of the studies' records.",
+        json_schema_extra={"panel": "Output"},
     )
     fields: dict[Text, Data] = {}
 
@@ -93,8 +84,6 @@ class Request(Frozen):
 
 
 OPTIONS: dict[str, Option] = STUDY_OPTIONS | options_of(Request)
-PANELS = ("What", "Where", "How long", "Output")
-
 
 HELP = {  # how rich-click lays out help
     "max_width": 110,
@@ -114,14 +103,14 @@ class StudyCommand(rich_click.RichCommand):
 
 
 class _OfField(click.ParamType[Any]):
-    """The value of a field."""
+    """{name: value} of a field's text."""
 
     def __init__(self, option: Option) -> None:
         self._option = option
         self.name = option.last
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
-        """The value in a text; a malformed one is a one-line error."""
+        """What the text says; a malformed one is a one-line error."""
         try:
             return self._option.read(value) if isinstance(value, str) else value
         except ValueError as error:
@@ -144,6 +133,24 @@ def study_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _with_fields(command, everyday, help_text=help_text)
 
 
+def field_options(*flags: str, others: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add these fields as flags, and `--set` for `others` and no more; the command gets a `request`."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def checked(request: Request, **own: Any) -> Any:
+            for name in {*nested(request.fields), *request.model_fields_set} - {"fields", *flags, *others}:
+                raise UsageError(
+                    f"--set {name}: nothing here depends on it; choose from: {', '.join(others)}"
+                )
+            return command(request=request, **own)
+
+        help_text = f"Other fields: {', '.join(others)}, BACKEND.OPTION (docs/commands.md); repeatable."
+        return _with_fields(checked, [OPTIONS[name] for name in flags], help_text=help_text)
+
+    return add
+
+
 def _with_fields(
     command: Callable[..., Any], flags: Sequence[Option], *, help_text: str
 ) -> Callable[..., Any]:
@@ -164,30 +171,11 @@ def _with_fields(
     return wrapped
 
 
-def field_options(*flags: str, others: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add these fields as flags, and `--set` for `others` and no more; the command gets a `request`."""
-
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def checked(request: Request, **own: Any) -> Any:
-            for name in {*nested(request.fields), *request.model_fields_set} - {"fields", *flags, *others}:
-                raise UsageError(
-                    f"--set {name}: nothing here depends on it; choose from: {', '.join(others)}"
-                )
-            return command(request=request, **own)
-
-        help_text = f"Other fields: {', '.join(others)}, BACKEND.OPTION (docs/commands.md); repeatable."
-        return _with_fields(checked, [OPTIONS[name] for name in flags], help_text=help_text)
-
-    return add
-
-
 def request_of(options: Mapping[str, Any]) -> Request:
     """What the options of a command ask for, whose flags are None where they were not given. Raises UsageError."""
     values: dict[str, Any] = {}
     for name in OPTIONS:
-        if (value := options.get(name)) is not None:
-            values |= value if name in SEVERAL else {name: value}
+        values |= options.get(name) or {}
     others = assigned(options["set_"], OPTIONS)
     if twice := sorted(values.keys() & others):
         raise UsageError(f"a flag and --set {twice[0]} say the same field; leave out one")
@@ -201,40 +189,17 @@ def system_of(request: Request) -> System:
     return with_launcher(load_system(request.system), request.launcher)
 
 
-def study_of(name: str, machine: System, request: Request, /, **fields: Any) -> Study:
-    """The named study, or the one in that file, changed by the request and by further `fields`. Raises UsageError.
-
-    One that says no number of launches gets what the comparisons of its backends need, and an interval at least.
-    """
+def study_of(name: str, machine: System, request: Request, /) -> Study:
+    """The named study, or the one in that file, changed by the request. Raises UsageError."""
     if not machine.has_jobs:
         _check_placement(machine, request)
-    changes = nested(request.fields) | fields
-    changes["backend_options"] = _with_open_ports(changes.get("backend_options", {}), request)
+    changes = nested(request.fields)
+    if request.allow_open_ports:
+        options = changes.setdefault("backend_options", {})
+        for backend in with_capability("open_ports"):
+            options.setdefault(backend, {})["allow_open_ports"] = True
     study = load_study(name, system=machine, **changes)
-    if study.target and request.get("controls"):
-        raise UsageError(
-            f"--set controls={','.join(request.get('controls'))} in {study.name}, whose trainings to a target have "
-            "none; leave it out, or run weak-scaling"
-        )
-    study = _with_files(study, machine, request, from_file=name.endswith(".toml"))
-    if not request.allow_open_ports:
-        _check_launcher(study, machine, request)
-    if study.launches:
-        return study
-    comparisons = num_comparisons(launch.cell for launch in expanded(study, machine, request).launches)
-    enough = max(LEAST_LAUNCHES, blocks_needed(comparisons) if comparisons else 0)
-    return study.model_copy(update={"launches": enough})
-
-
-def expanded(study: Study, machine: System, request: Request) -> Plan:
-    """The plan, as far as it is the same in every environment."""
-    return expand(
-        study,
-        environment="",
-        shape=shape(study, machine),
-        data=data_of(machine, request),
-        policy=machine.policy,
-    )
+    return _with_files(study, machine, request, from_file=name.endswith(".toml"))
 
 
 def _with_files(study: Study, machine: System, request: Request, *, from_file: bool) -> Study:
@@ -288,30 +253,10 @@ def own_defaults(study: Study, machine: System, request: Request) -> str:
         "frameworks": ", ".join(study.frameworks),
         "preset": study.preset,
         "batch": study.batch,
+        "data": data_of(machine, request) if request.data is None else "",
     }
     parts = [f"{name} {value}" for name, value in own.items() if value and not request.has(name)]
-    parts += [f"data {data_of(machine, request)}"] if request.data != data_of(machine, request) else []
     return f"defaults of {machine.name}: {'; '.join(parts)} ({machine.defaults.reason})" if parts else ""
-
-
-def _with_open_ports(by_backend: dict[str, dict[str, Any]], request: Request) -> dict[str, dict[str, Any]]:
-    """The backends' options, with `allow_open_ports` set where a backend has it and the user allows it."""
-    if request.allow_open_ports:
-        for backend in with_capability("open_ports"):
-            by_backend.setdefault(backend, {})["allow_open_ports"] = True
-    return by_backend
-
-
-def _check_launcher(study: Study, machine: System, request: Request) -> None:
-    """Raises UsageError where ranks on several nodes would meet at an open port of the launcher's."""
-    if machine.launcher == DETECT or not LAUNCHERS[machine.launcher].open_ports:
-        return
-    most = max((launch.cell.num_nodes for launch in expanded(study, machine, request).launches), default=1)
-    if most > 1:
-        raise UsageError(
-            f"launcher {machine.launcher} on {most} nodes of {machine.name}: its ranks meet at a port that asks nobody "
-            "who connects; leave it out, or add --set allow_open_ports=yes on a network of your own"
-        )
 
 
 def _check_placement(system: System, request: Request) -> None:

@@ -37,7 +37,7 @@ def resume(study: str | None, results: Path, account: str | None, walltime: floa
         from dlscale.benchmarks.jobs import submission
         from dlscale.benchmarks.launch.preparing import campaign_for_jobs, differences, prepare_campaign
         from dlscale.benchmarks.records.store import Store
-        from dlscale.benchmarks.study.study_file import read_study_file
+        from dlscale.benchmarks.study.study import read_study_file
 
     folder = choose_study(results, study)
     try:

@@ -14,13 +14,14 @@ import click
 from dlscale.base.errors import UsageError
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.cli.plan_table import show_job_costs, show_plan
-from dlscale.benchmarks.cli.request import Request, expanded, study_of
+from dlscale.benchmarks.cli.request import Request, data_of, study_of
 from dlscale.benchmarks.cli.run_here import say_json, with_defaults
 from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import Job
 from dlscale.benchmarks.launch.campaign import Campaign, open_campaign
 from dlscale.benchmarks.launch.preparing import campaign_for_jobs, campaign_for_rehearsal
+from dlscale.benchmarks.study.expand import plan_on
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.sizes import DEFAULT_MAX_NODES
 from dlscale.benchmarks.study.study import load_study
@@ -119,7 +120,8 @@ def _solution_request(name: str, system: System, request: Request) -> tuple[Requ
     problem, smaller, most = "", changed, DEFAULT_MAX_NODES
     while True:
         try:
-            expanded(study_of(name, system, smaller), system, smaller)
+            data = data_of(system, smaller)
+            plan_on(study_of(name, system, smaller), system, environment="", data=data)
         except UsageError as error:
             if problem and most == 1:
                 raise

@@ -14,9 +14,7 @@ from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.curves import OF_METHOD, SETTINGS
 from dlscale.benchmarks.records.record import BASES, Base
-from dlscale.benchmarks.study.axes import TARGET_FIELDS
-from dlscale.benchmarks.study.study import Study
-from dlscale.benchmarks.study.study_file import STUDY_FILE
+from dlscale.benchmarks.study.study import STUDY_FILE, TARGET_AXES, Study
 from dlscale.benchmarks.systems.system import System
 
 
@@ -43,7 +41,7 @@ class StatedStudy:
         except ValidationError:
             return {}
         # Learning rates change no speed.
-        return {name: values for name, values in study.axes.items() if name not in TARGET_FIELDS}
+        return {name: values for name, values in study.axes.items() if name not in TARGET_AXES}
 
     @property
     def settings(self) -> Sequence[str]:

@@ -18,7 +18,7 @@ from dlscale.benchmarks.cli.options import json_option, results_option, study_fo
 from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.records.cell import is_canary
 from dlscale.benchmarks.records.files import BadFile, summaries
-from dlscale.benchmarks.study.study_file import STUDY_FILE, read_study_file
+from dlscale.benchmarks.study.study import STUDY_FILE, read_study_file
 
 
 class _Named(BaseModel):

@@ -17,7 +17,8 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import choose_study
 from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.record import Record
-from dlscale.benchmarks.study.servers import check_servers, num_servers
+from dlscale.benchmarks.study.expand import num_servers
+from dlscale.benchmarks.study.study import check_servers
 from dlscale.benchmarks.systems.system import System
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS

@@ -25,7 +25,7 @@ from dlscale.benchmarks.launch.interrupts import caught, interruptible
 from dlscale.benchmarks.launch.preparing import campaign_here
 from dlscale.benchmarks.study.plan import Plan
 from dlscale.benchmarks.study.sizes import shape
-from dlscale.benchmarks.study.study_file import StudyFile, read_study_file
+from dlscale.benchmarks.study.study import StudyFile, read_study_file
 from dlscale.benchmarks.systems.start import find_installation
 
 RESERVE_SECONDS = WARN_SECONDS + 10.0  # between a launch's expected end and the job's

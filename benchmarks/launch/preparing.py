@@ -20,12 +20,9 @@ from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.launch.probe import Probe, commit
 from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.expand import expand
-from dlscale.benchmarks.study.plan import Plan
-from dlscale.benchmarks.study.sizes import shape
-from dlscale.benchmarks.study.splitting import row_carriers
-from dlscale.benchmarks.study.study import Study
-from dlscale.benchmarks.study.study_file import STUDY_FILE, StudyFile, read_study_file
+from dlscale.benchmarks.study.expand import plan_on
+from dlscale.benchmarks.study.plan import Plan, row_carriers
+from dlscale.benchmarks.study.study import STUDY_FILE, Study, StudyFile, read_study_file
 from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
@@ -37,8 +34,8 @@ def prepare_campaign(
 ) -> Campaign:
     """A campaign on this machine, now. Raises UsageError for whatever would not work."""
     name = environment_name or default_environment(system)
+    plan = plan_on(study, system, environment=name, data=data)
     installation = find_installation(system, name)
-    plan = _plan_of(study, system, environment=name, data=data)
     check_capacity(plan)
     campaign = campaign_here(system, installation, plan, folder=results)
     if len(campaign.unusable) == len(_pairs(campaign.plan)):
@@ -133,11 +130,6 @@ def campaign_here(system: System, installation: Installation, plan: Plan, *, fol
     )
 
 
-def _plan_of(study: Study, system: System, *, environment: str, data: str | None) -> Plan:
-    plan = expand(study, environment=environment, shape=shape(study, system), data=data, policy=system.policy)
-    return replace(plan, sample_seconds=system.sample_seconds, link_rate=system.link_rate)
-
-
 def _pairs(plan: Plan) -> list[tuple[str, str]]:
     return sorted({(launch.cell.backend, launch.cell.framework) for launch in plan.launches})
 
@@ -193,8 +185,8 @@ def campaign_for_jobs(
     Raises UsageError for whatever can be known to be wrong.
     """
     name = environment_name or default_environment(system)
+    plan = plan_on(study, system, environment=name, data=data)
     installation = find_installation(system, name)
-    plan = _plan_of(study, system, environment=name, data=data)
     probe = environment.probe(installation)
     plan = _in_installed_frameworks(plan, installation, probe)
     fingerprint = _fingerprint(probe, plan.study, system)
@@ -215,7 +207,7 @@ def campaign_for_rehearsal(
     name = environment_name or ("site" if "site" in system.environments else next(iter(system.environments)))
     definitions.one_of(f"environment on {system.name}", name, system.environments)
     stated = system.environments[name]
-    plan = _plan_of(study, system, environment=name, data=data)
+    plan = plan_on(study, system, environment=name, data=data)
     return _with_folder(
         results / system.name / f"rehearsal-{study.name}-{plan.digest[:8]}",
         system=system,

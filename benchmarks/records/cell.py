@@ -84,7 +84,7 @@ class Cell(Frozen):
     device: Literal["cpu", "gpu"] = "cpu"
     control: Control = "train"
     target: Target | None = where_given(None)  # None: what is measured is speed alone
-    data: Text  # the study's data: "synthetic", or "<name>:<12 hex digits>" (study/cells.py)
+    data: Text  # the study's data: "synthetic", or "<name>:<12 hex digits>" (study/expand.py)
 
     @property
     def facts(self) -> Workload:

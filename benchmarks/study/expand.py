@@ -1,226 +1,96 @@
 """Expands a study to its launches, in randomised blocks.
 
-What a rank would refuse is left out if `all` was given and refused if it was named: backends that do not support the
-study's device, networks that are not written in a framework, options that do not fit a launch. Cells are in `cells`.
+Every combination of what a study asks for is a training that is made or refused (`check`). A refusal is an error where
+the user named what is refused, or where nothing is left of it, and else a warning.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, product
-from typing import NamedTuple
+from pathlib import Path
 
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.cell import Case
-from dlscale.benchmarks.study.batches import dividing
-from dlscale.benchmarks.study.cells import CellMaker, Group, check_profile, data_paths
-from dlscale.benchmarks.study.owned_options import check_owned_options
-from dlscale.benchmarks.study.plan import Launch, Plan
-from dlscale.benchmarks.study.servers import check_served, server_counts
-from dlscale.benchmarks.study.sharding import check_shards
-from dlscale.benchmarks.study.sizes import Shape, Size, tiers
-from dlscale.benchmarks.study.splitting import LeftOut
+from dlscale.base.launchers import LAUNCHERS
+from dlscale.base.strings import plural
+from dlscale.benchmarks.records.cell import Case, Cell, Control
+from dlscale.benchmarks.study.check import Training, check_study, refusal
+from dlscale.benchmarks.study.plan import STEP_FLOPS_PER_CORE, Launch, Plan, launches_needed, num_comparisons
+from dlscale.benchmarks.study.sizes import Shape, Size, shape, tiers
 from dlscale.benchmarks.study.study import Study
-from dlscale.benchmarks.systems.system import Policy
+from dlscale.benchmarks.study.target import check_held_out
+from dlscale.benchmarks.systems.system import DETECT, Policy, System
 from dlscale.collectives import NAMES as BACKENDS
-from dlscale.collectives import Setup, capabilities, check_algorithm, check_setup
-from dlscale.collectives.algorithms.registry import read_algorithm
-from dlscale.collectives.grpc_ps.messages import ELEMENTWISE
-from dlscale.collectives.sharding import check_sharding
+from dlscale.collectives import capabilities
+from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.sharding import NONE
+from dlscale.models import NAMES as WORKLOADS
 from dlscale.models.frameworks import FRAMEWORKS, check_precision
+from dlscale.models.workload import SYNTHETIC, Input
+
+# Cells that share a launch, each with the file that it reads.
+Group = list[tuple[Cell, Path | None]]
+INPUT_CONTROLS: tuple[Control, ...] = ("synthetic", "loader")
 
 
-def backends_on_device(study: Study) -> tuple[list[str], list[str]]:
-    """(the study's backends that support its device, a warning for each other one that `all` included).
-
-    One that was never tried has a warning, too. Raises UsageError for a named backend that does not support the device.
-    """
-    backends, warnings = [], []
-    for backend in study.backends:
-        row = capabilities(one_of("backend", backend, BACKENDS))
-        devices = row.devices
-        if study.device in devices:
-            backends.append(backend)
-            if row.untried and not study.every_backend:
-                warnings.append(f"backend {backend}: {row.untried}")
-        elif study.every_backend:
-            warnings.append(f"backend {backend} does not support device {study.device}: left out")
-        else:
-            others = ", ".join(name for name in BACKENDS if study.device in capabilities(name).devices)
-            raise UsageError(
-                f"backend {backend} does not support device {study.device}, only {', '.join(devices)}; "
-                f"change --device, or choose --backends for {study.device} from: {others}"
-            )
-    return backends, warnings
+def plan_on(study: Study, system: System, *, environment: str, data: str | None) -> Plan:
+    """The plan of a study on a system. Raises UsageError as `expand`, and for a launcher whose port is open to all."""
+    plan = expand(study, environment=environment, shape=shape(study, system), data=data, policy=system.policy)
+    most = max((launch.cell.num_nodes for launch in plan.launches), default=1)
+    allowed = any(options.get("allow_open_ports") for options in study.backend_options.values())
+    if most > 1 and not allowed and system.launcher != DETECT and LAUNCHERS[system.launcher].open_ports:
+        raise UsageError(
+            f"launcher {system.launcher} on {most} nodes of {system.name}: its ranks meet at a port that asks nobody "
+            "who connects; leave it out, or add --set allow_open_ports=yes on a network of your own"
+        )
+    return replace(plan, sample_seconds=system.sample_seconds, link_rate=system.link_rate)
 
 
 def expand(study: Study, *, environment: str, shape: Shape, data: str | None, policy: Policy) -> Plan:
     """The plan of a study. A block holds one launch of every cell of its tier, base cases included (M4).
 
     Cores and threads per rank are constants of the study. Sizes that cannot share a job are in separate tiers
-    (`tiers`) with separate blocks, numbered from t * launches on in tier t. A study that says no number of launches
-    gets one of each cell. A backend that does not support one of the frameworks is left out there, with a warning.
-    Raises UsageError for unknown names, a global batch that the ranks do not divide, a local batch that the network
-    cannot train on, data that do not fit, and what the ranks would refuse.
+    (`tiers`) with separate blocks, numbered from t * launches on in tier t. Where the study says no number of launches
+    it is what the comparisons of its backends need. Raises UsageError for what cannot be measured.
     """
-    check_profile(study, shape)
-    paths = data_paths(data, study.workloads)
-    pairs, left_out = _trainable(study)
-    left_out += check_shards(study, pairs)
-    networks, without = _networks(study)
-    left_out += without
-    study = study.model_copy(
-        update={"frameworks": [name for name in study.frameworks if name in {of for _, of in networks}]}
+    for backend in study.backends:
+        one_of("backend", backend, BACKENDS)
+    networks, left_out = _networks(study)
+    frameworks = [name for name in study.frameworks if name in {framework for _, framework in networks}]
+    study = study.model_copy(update={"frameworks": frameworks})
+    check_study(study, shape)
+    expansion = _Expansion(
+        study, shape=shape, environment=environment, paths=data_paths(data, study.workloads)
     )
-    servers: dict[int, list[int]] = {}
-    if any(capabilities(backend).servers for backend, _ in pairs):
-        servers, too_many = server_counts(study.servers, shape.ranks)
-        left_out += too_many
-    check_owned_options(study)
-    left_out += [
-        f"backend {backend} carries no algorithm of the study: left out"
-        for backend in study.backends
-        if not study.algorithms_over(backend)
+    for training in expansion.asked(networks):
+        expansion.add(training)
+    made = expansion.kept()
+    groups: dict[Size, dict[str, Group]] = {
+        size: {} for size in shape.sizes
+    }  # curves share base cases and controls
+    for training in made:
+        for group in expansion.groups(training):
+            groups[training.size].setdefault(group[0][0].id, group)
+    shape = replace(shape, sizes=tuple(size for size in shape.sizes if groups[size]))
+    cells = [cell for group in chain(*(members.values() for members in groups.values())) for cell, _ in group]
+    num_launches = study.launches or launches_needed(num_comparisons(cells))
+    study = study.model_copy(update={"launches": num_launches})
+    references = list(expansion.references(networks)) if study.reference_launches else []
+    parts = [
+        {name: group for size in sizes for name, group in groups[size].items()}
+        for sizes in tiers(shape.sizes, policy)
     ]
-    refused, reasons = _refused(study, pairs, shape, servers)
-    left_out += reasons
-    groups: dict[Size, list[Group]] = {size: [] for size in shape.sizes}
-    sizes_of: dict[str, list[Size]] = {}
-    for name in dict.fromkeys(name for name, _ in networks):
-        sizes_of[name], indivisible = dividing(study, name, shape)
-        left_out += indivisible
-    shape = replace(shape, sizes=tuple(size for size in shape.sizes if size in chain(*sizes_of.values())))
-    references: list[Group] = []
-    divided = LeftOut(study)
-    for workload, framework in networks:
-        backends = [backend for backend, trained in pairs if trained == framework]
-        made = partial(
-            CellMaker,
-            workload=workload,
-            framework=framework,
-            environment=environment,
-            path=paths.get(workload),
-            shape=replace(shape, sizes=tuple(sizes_of[workload])),
-        )
-        for backend in backends:
-            if problem := _foreign(study, workload, framework, backend):
-                if study.named_backends and not study.every_backend:
-                    raise UsageError(f"{problem}; leave it out, or give --backends all")
-                left_out.append(f"{problem}: left out")
-                continue
-            for index, variant in enumerate(study.variants(backend, framework)):
-                maker = made(variant)
-                for size in sizes_of[workload]:
-                    for num_servers in _server_numbers(backend, size, servers):
-                        if Started(backend, framework, size, num_servers, index) in refused:
-                            continue
-                        if not _learns(variant, workload, backend, size):
-                            continue
-                        problem = maker.problem(backend, size)
-                        divided.add(variant, (workload, framework, backend), size, problem)
-                        if problem:
-                            continue
-                        make = partial(
-                            maker.cell, backend, size.num_ranks, shape.cores_per_rank, num_servers=num_servers
-                        )
-                        groups[size].append([make(control) for control in maker.controls(backend, size)])
-        shared = [made(variant) for variant in study.variants("none")]
-        if "none" in backends:
-            for maker, size in product(shared, sizes_of[workload]):
-                groups[size] += maker.alone(size.num_ranks)
-        if study.reference_launches and shape.cores_per_rank < shape.num_cores:
-            references += _references(shared, shape)
-    left_out += divided.warnings()
-    num_launches, parts = study.launches or 1, tiers(shape.sizes, policy)
     return Plan(
         study=study,
-        launches=tuple(_blocks(study, num_launches, parts, groups, references)),
+        launches=tuple(_blocks(study, [list(part.values()) for part in parts], references)),
         num_launches=num_launches,
         shape=shape,
-        warnings=(*left_out, *_warnings(shape)),
+        warnings=(*left_out, *expansion.warnings(), *_oversubscribed(shape)),
     )
-
-
-# What is trained by a program of TensorFlow's own, which has no place for a Keras model: the backend, and why.
-NO_KERAS = {
-    "grpc_ps": "its workers train in a graph of TensorFlow 1, in which Keras 3 does not run",
-    "tf_collective": "under its strategy Keras sums gradients by itself, a second time",
-    "nccl": "under its strategy Keras sums gradients by itself, a second time",
-}
-
-
-def _foreign(study: Study, workload: str, framework: str, backend: str) -> str:
-    """Why a backend cannot train a user's own model; empty if it can."""
-    model = study.own_models.get(workload)
-    if model is None:
-        return ""
-    problem = NO_KERAS.get(backend, "") if framework == "tensorflow" else ""
-    if framework == "torch" and backend == "grpc_ps" and model.optimizer not in ELEMENTWISE:
-        problem = f"its servers update weights in pieces, by one of {', '.join(ELEMENTWISE)}"
-    own = [name for name, there in (("schedule", model.scheduled), ("clip_norm", model.clip_norm)) if there]
-    if own and not problem and (backend == "grpc_ps" or "downpour" in study.algorithms_over(backend)):
-        problem = f"its servers make the updates, and do not know the file's {' and '.join(own)}"
-    return problem and f"backend {backend} does not train {workload}: {problem}"
-
-
-def _learns(study: Study, workload: str, backend: str, size: Size) -> bool:
-    """Whether a launch has a place in the study: of time to solution, only if all of its ranks train one network.
-
-    1 rank trains without a communication layer there, unless the study has backends with one alone.
-    """
-    if not study.target:
-        return True
-    if study.backend_options.get(backend, {}).get("backup_workers"):
-        raise UsageError(
-            f"{backend}.backup_workers in time-to-solution: gradients of some ranks are dropped, and samples to the "
-            f"target would count them; leave it out, or leave out {backend}"
-        )
-    if capabilities(backend).servers:
-        check_served(study.target, study.facts(workload), backend)
-    if capabilities(backend).exchanges:
-        return size.num_ranks > 1 or "none" not in study.backends
-    return size.num_ranks == 1
-
-
-def _references(makers: Iterable[CellMaker], shape: Shape) -> list[Group]:
-    """The whole-machine runs; one for all batches, whose own is the first."""
-    found: dict[str, Group] = {}
-    for maker in makers:
-        cell, path = maker.cell("none", 1, shape.num_cores, "whole_machine")
-        alike = cell.model_copy(update={"local_batch": 1, "global_batch": 1})
-        found.setdefault(alike.id, [(cell, path)])
-    return list(found.values())
-
-
-def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
-    """The (backend, framework) pairs that can train on the study's device, and a warning for each that cannot.
-
-    Raises UsageError for a named backend that supports none of the study's frameworks or not its device: it must not
-    vanish silently.
-    """
-    pairs: list[tuple[str, str]] = []
-    backends, left_out = backends_on_device(study)
-    for backend in backends:
-        row = capabilities(backend)
-        frameworks = [one_of("framework", framework, FRAMEWORKS) for framework in study.frameworks]
-        trained = [framework for framework in frameworks if framework in row.frameworks]
-        if not trained and study.named_backends and not study.every_backend:
-            raise UsageError(
-                f"backend {backend} does not support {', '.join(frameworks)}; "
-                f"choose --frameworks from: {', '.join(row.frameworks)}"
-            )
-        pairs += [(backend, framework) for framework in trained]
-        left_out += [
-            f"backend {backend} does not support {framework}: left out there"
-            for framework in frameworks
-            if framework not in trained
-        ]
-    return pairs, left_out
 
 
 def _networks(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
@@ -234,9 +104,10 @@ def _networks(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
         facts, problems = study.facts(name), []
         for framework in study.frameworks:
             try:
+                one_of("framework", framework, FRAMEWORKS)
                 facts.check_framework(framework)
-                for variant in study.variants("none"):
-                    check_precision(variant.precision, device=study.device)
+                for precision in study.values_of("precision"):
+                    check_precision(precision, device=study.device)
             except UsageError as error:
                 problems.append((framework, error))
             else:
@@ -247,144 +118,308 @@ def _networks(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
     return networks, left_out
 
 
-class Started(NamedTuple):
-    """What a rank may refuse: one variant of a backend on one size."""
+@dataclass(frozen=True, slots=True)
+class _Expansion:
+    """The trainings that a study asks for: those that are made, and those that are refused."""
 
-    backend: str
-    framework: str
-    size: Size
-    num_servers: int
-    variant: int  # its place among those of backend and framework
+    study: Study
+    shape: Shape = field(kw_only=True)
+    environment: str = field(kw_only=True)
+    paths: Mapping[str, Path] = field(kw_only=True)
+    made: list[Training] = field(default_factory=list)
+    refused: list[tuple[Training, str, str]] = field(default_factory=list)  # with what it is about, and why
+    inputs: dict[tuple[str, int], tuple[Input, str]] = field(
+        default_factory=dict
+    )  # checked, with their names
 
+    def asked(self, networks: Sequence[tuple[str, str]]) -> Iterator[Training]:
+        """All trainings that the study asks for."""
+        for (workload, framework), backend in product(networks, self.study.backends):
+            row, facts = capabilities(backend), self.study.facts(workload)
+            carried = [name for name in self.study.algorithms if name in row.algorithms]
+            for algorithm in (carried or self.study.algorithms[:1]) if row.exchanges else [SYNC]:
+                for variant, size in product(self.study.variants(backend, algorithm), self.shape.sizes):
+                    if not self._has_place(backend, size):
+                        continue
+                    for num_servers in self._servers(backend, size):
+                        yield Training(
+                            study=variant, facts=facts, framework=framework, backend=backend, algorithm=algorithm,
+                            size=size, num_servers=num_servers, shape=self.shape,
+                        )  # fmt: skip
 
-Refused = set[Started]
+    def _has_place(self, backend: str, size: Size) -> bool:
+        """Whether the study has launches of the backend there: trainings to a target exchange wherever they can."""
+        if not self.study.target:
+            return True
+        if capabilities(backend).exchanges:
+            return size.num_ranks > 1 or "none" not in self.study.backends
+        return size.num_ranks == 1
 
+    def _servers(self, backend: str, size: Size) -> list[int]:
+        if not capabilities(backend).servers:
+            return [0]
+        return sorted({num_servers(spec, size.num_ranks) for spec in self.study.servers})
 
-def _refused(
-    study: Study, pairs: Iterable[tuple[str, str]], shape: Shape, servers: Mapping[int, list[int]]
-) -> tuple[Refused, list[str]]:
-    """The launches whose ranks would refuse what the study asks of the backend, and warnings with the reasons.
+    def add(self, training: Training) -> None:
+        """Make a training or refuse it. Raises UsageError for the refusal of a backend that the user named."""
+        found = refusal(training)
+        if found is None:
+            self.made.append(training)
+            return
+        about, problem = found
+        self.refused.append((training, about, problem))
+        study, named = self.study, self.study.named_backends and not self.study.every_backend
+        none_left = not set(study.frameworks) & set(training.row.frameworks)
+        # What only 1 rank would refuse is no reason to refuse the others, for which it is a base case at most.
+        counts = training.size.num_ranks > 1 or max(self.shape.ranks) == 1
+        if {
+            "device": not study.every_backend,
+            "framework": named and none_left,
+            "own model": named,
+            "setup": named and counts,
+        }.get(about):
+            raise UsageError(problem)
 
-    Raises UsageError for a named backend, and where several ranks would be left with no backend to exchange over.
-    """
-    refused: Refused = set()
-    named = study.named_backends and not study.every_backend
-    at: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    exchanged: dict[Size, bool] = {}
-    launches: Refused = set()
-    variants = {pair: list(enumerate(study.variants(*pair))) for pair in pairs}
-    for (backend, framework), size in product(pairs, shape.sizes):
-        for num_servers, (index, variant) in product(
-            _server_numbers(backend, size, servers), variants[backend, framework]
+    def kept(self) -> list[Training]:
+        """The trainings of the study. Raises UsageError where nothing is left of something that was asked for."""
+        exchanging = [training for training in self.made if training.row.exchanges]
+        compared = (
+            exchanging if any(capabilities(name).exchanges for name in self.study.backends) else self.made
+        )
+        alone = {training.size for training in self.made} - {training.size for training in compared}
+        usual = not (self.study.ranks or self.study.nodes)
+        for training, about, problem in sorted(
+            self.refused, key=lambda refused: refused[0].size.num_ranks == 1
         ):
-            setup = Setup(
-                framework=framework,
-                num_ranks=size.num_ranks,
-                num_servers=num_servers,
-                device=study.device,
-                compiled=variant.compiled,
-                one_machine=shape.num_nodes(size.num_ranks + num_servers) == 1,
-                cores_per_rank=shape.cores_per_rank,
-                threads_per_rank=shape.threads_per_rank,
+            for value in _ASKED.get(about, ()):
+                if value == _place and usual:
+                    continue
+                if not any(value(other) == value(training) for other in compared):
+                    raise UsageError(problem)
+            if about not in _ASKED and training.size.num_ranks > 1 and training.size in alone:
+                raise UsageError(problem)
+        if not self.made:
+            raise UsageError(self.refused[0][2])
+        # On 1 rank nothing is the base case of what is refused on all larger numbers.
+        scaled = {_curve(training) for training in self.made if training.size.num_ranks > 1}
+        refused = {
+            _curve(training) for training, _, _ in self.refused if training.size.num_ranks > 1
+        } - scaled
+        return [training for training in self.made if _curve(training) not in refused]
+
+    def warnings(self) -> Iterator[str]:
+        """A line for each reason, with the backend or the workload that is left out, and where."""
+        ranks: dict[tuple[str, str], list[int]] = {}
+        for training, about, problem in self.refused:
+            what = training.curve + f" in {training.framework}" * (about != "device")
+            if about in ("size", "split"):
+                what = training.facts.name + f", split {training.study.split}" * ("split" in self.study.axes)
+            if about != "setup":  # without what to do
+                problem = problem.partition(";")[0]
+            alike = problem.replace(f" {training.size.num_ranks} ranks", " that many ranks")
+            ranks.setdefault((what, alike), []).append(training.size.num_ranks)
+        for (what, problem), counts in ranks.items():
+            there = sorted(set(counts))
+            last = plural(there[-1], "rank")
+            on = "" if there == self.shape.ranks else f" on {', '.join([*map(str, there[:-1]), last])}"
+            yield f"{what}{on} is left out: {problem}"
+        for backend in self.study.backends:
+            if (untried := capabilities(backend).untried) and not self.study.every_backend:
+                yield f"backend {backend}: {untried}"
+
+    def input_of(self, training: Training) -> tuple[Input, str]:
+        """What a training reads, checked for the largest global batch of its workload, and its name in cells."""
+        facts, preset, path = training.facts, training.preset, self.paths.get(training.facts.name)
+        others = [other.global_batch for other in self.made if other.facts.name == facts.name]
+        most = max(training.global_batch, *others)
+        key = (facts.name, most)
+        if key not in self.inputs:
+            source = facts.input(preset.name, path, num_samples=most, skip_bad=self.study.skip_bad)
+            if self.study.target:
+                speed = STEP_FLOPS_PER_CORE * self.shape.cores_per_rank * min(self.shape.ranks)
+                check_held_out(self.study.target, facts, preset, source=source, needed=most, speed=speed)
+            name = "synthetic" if source.path is None else facts.data_name(source) or data_name(source.path)
+            self.inputs[key] = (source, name)
+        return self.inputs[key]
+
+    def cell(self, training: Training, control: Control = "train") -> tuple[Cell, Path | None]:
+        """A cell of a training, and the file that it reads; an own model's file brings its data."""
+        study, facts, size = training.study, training.facts, training.size
+        source, name = self.input_of(training)
+        own = study.own_models.get(facts.name)
+        alone = replace(training, size=Size(1, 1)).global_batch
+        target = study.target and study.target.of_cell(
+            facts, training.preset, global_batch=training.global_batch, base_batch=alone
+        )
+        cell = Cell(
+            workload=facts.name, own=own, preset=training.preset.name, framework=training.framework,
+            backend=training.backend, backend_options=dict(training.options), algorithm=training.algorithm,
+            algorithm_options=study.algorithm_options.get(training.algorithm, {}), shard=training.shard,
+            split=training.split, environment=self.environment, variables=study.environment_variables,
+            scaling_mode=study.scaling_mode, num_ranks=size.num_ranks, num_servers=training.num_servers,
+            num_nodes=training.shape.num_nodes(size.num_ranks + training.num_servers),
+            cores_per_rank=training.shape.cores_per_rank, threads_per_rank=training.shape.threads_per_rank,
+            local_batch=training.local_batch, global_batch=training.global_batch, precision=study.precision,
+            compiled=study.compiled, device=study.device, control=control, target=target, data=name,
+        )  # fmt: skip
+        return cell, None if own else source.path
+
+    def groups(self, training: Training) -> list[Group]:
+        """The training with the controls of its launch, and what is in launches of its own."""
+        groups = [[self.cell(training, control) for control in self._controls(training)]]
+        ranks, asked = training.size.num_ranks, self.study.controls
+        if training.row.exchanges or "alone" not in asked or ranks == 1:
+            return groups
+        # 1 rank that computes what one of several does: a smaller batch, and thin blocks of rows.
+        base = replace(training, size=Size(1, 1))
+        cell, path = self.cell(base, "alone")
+        whole = {"local_batch": training.local_batch, "global_batch": training.local_batch}
+        changes = (
+            [whole]
+            if training.local_batch != base.local_batch and self.study.scaling_mode == "strong"
+            else []
+        )
+        changes += [whole | {"split": training.split}] if training.split > 1 else []
+        for change in changes:
+            changed = cell.model_copy(update=change)
+            read = (
+                [(changed.model_copy(update={"data": "synthetic"}), path)]
+                if changed.data != "synthetic"
+                else []
             )
-            # What only 1 rank would refuse is no reason to refuse the others, for which it is a base case at most.
-            counts = size.num_ranks > 1 or max(shape.ranks) == 1
-            problem = _problem(variant, backend, setup, named=counts and named)
-            started = Started(backend, framework, size, num_servers, index)
-            launches.add(started)
-            if problem:
-                refused.add(started)
-                at[backend, framework, problem].append(size.num_ranks)
-            if capabilities(backend).exchanges:
-                exchanged[size] = exchanged.get(size, False) or not problem
-    for size, possible in exchanged.items():
-        if size.num_ranks > 1 and not possible:
-            raise UsageError(next(problem for _, _, problem in at))
-    refused |= _base_cases_of_nothing(launches, refused)
-    return refused, [
-        f"{backend} in {framework} on {', '.join(map(str, sorted(set(ranks))))} ranks is left out: {problem}"
-        for (backend, framework, problem), ranks in at.items()
-    ]
+            groups.append([(changed, path), *read])
+        return groups
+
+    def _controls(self, training: Training) -> list[Control]:
+        """The controls of a training's launch, itself the first.
+
+        Beside backends communication only: halos where ranks share samples, else averages, of host buffers. Beside
+        `none` those of the input, where data are read, and the profile of 1 rank.
+        """
+        asked, ranks, on_cpu = self.study.controls, training.size.num_ranks, self.study.device == "cpu"
+        controls: list[Control] = ["train"]
+        if not training.row.exchanges:
+            reads = not self.input_of(training)[0].synthetic
+            controls += [name for name in INPUT_CONTROLS if name in asked and reads]
+            controls += ["profile"] if "profile" in asked and ranks == 1 else []
+        elif "exchange" in asked and on_cpu:
+            averages = training.framework in training.row.collective and training.algorithm == SYNC
+            if training.split > 1:
+                controls.append("halos")
+            elif ranks > 1 and averages and training.shard == NONE:
+                controls.append("exchange")
+        return controls
+
+    def references(self, networks: Sequence[tuple[str, str]]) -> Iterator[Group]:
+        """The whole-machine runs: one for all batches, whose own is the first."""
+        seen = set()
+        cores = self.shape.num_cores
+        if self.shape.cores_per_rank == cores:
+            return
+        for (workload, framework), variant in product(networks, self.study.variants()):
+            training = Training(
+                study=variant, facts=self.study.facts(workload), framework=framework, backend="none", algorithm=SYNC,
+                size=Size(1, 1), num_servers=0,
+                shape=replace(self.shape, cores_per_rank=cores, threads_per_rank=cores),
+            )  # fmt: skip
+            cell, path = self.cell(training, "whole_machine")
+            alike = cell.model_copy(update={"local_batch": 1, "global_batch": 1}).id
+            if alike not in seen:
+                seen.add(alike)
+                yield [(cell, path)]
 
 
-def _base_cases_of_nothing(launches: Refused, refused: Refused) -> Refused:
-    """The launches on 1 rank of what is refused on all larger numbers of ranks."""
-
-    def curve(launch: Started) -> tuple[str, str, int]:
-        return launch.backend, launch.framework, launch.variant
-
-    scaled = {curve(launch) for launch in launches if launch.size.num_ranks > 1}
-    left = {curve(launch) for launch in launches - refused if launch.size.num_ranks > 1}
-    return {launch for launch in launches if curve(launch) in scaled - left}
+def _place(training: Training) -> tuple[object, ...]:
+    return training.size, training.facts.name, training.framework
 
 
-def _problem(study: Study, backend: str, setup: Setup, *, named: bool) -> str:
-    """Why ranks would refuse to train over the backend; empty if they would not. Raises UsageError if it was named.
-
-    Of several algorithms and shards those that can be run: that one is not possible in a framework is no error.
-    """
-    try:
-        check_algorithm(
-            backend,
-            study.backend_options.get(backend, {}),
-            framework=setup.framework,
-            algorithm=study.algorithms[0],
-        )
-        check_sharding(
-            backend,
-            study.backend_options.get(backend, {}),
-            framework=setup.framework,
-            shard=study.shard,
-            device=setup.device,
-            compiled=setup.compiled,
-        )
-        rules = read_algorithm(study.algorithms[0], study.algorithm_options.get(study.algorithms[0]))
-        if hasattr(rules, "check_setup"):
-            rules.check_setup(setup)
-    except UsageError as error:
-        return str(error)
-    try:
-        check_setup(backend, study.backend_options.get(backend, {}), setup)
-    except UsageError as error:
-        if named:
-            raise
-        return str(error)
-    return ""
+def _shared(training: Training) -> tuple[object, ...]:
+    return training.size.num_ranks > 1, training.study.split, training.facts.name, training.framework
 
 
-def _server_numbers(backend: str, size: Size, servers: Mapping[int, list[int]]) -> list[int]:
-    return servers[size.num_ranks] if capabilities(backend).servers else [0]
+# What a refusal may leave nothing of: then it is an error. Of sizes only those that the user named count.
+_ASKED: dict[str, tuple[Callable[[Training], object], ...]] = {
+    "algorithm": (lambda training: training.algorithm,),
+    "shard": (lambda training: training.study.shard,),
+    "servers": (lambda training: training.num_servers > 0,),
+    "split": (_place, _shared),
+    "size": (_place,),
+}
 
 
-def _blocks(
-    study: Study,
-    num_launches: int,
-    tiers: Sequence[Sequence[Size]],
-    groups: Mapping[Size, list[Group]],
-    references: Sequence[Group],
-) -> Iterator[Launch]:
+def _curve(training: Training) -> tuple[object, ...]:
+    settings = training.study.model_dump(exclude={"axes"})
+    return training.facts.name, training.framework, training.backend, training.algorithm, str(settings)
+
+
+def num_servers(spec: str, num_ranks: int) -> int:
+    """The number of servers that `2`, or `1/2` of the workers, means for `num_ranks` workers; rounded up."""
+    servers, _, workers = spec.partition("/")
+    return -(-num_ranks * int(servers) // int(workers or num_ranks))
+
+
+def _blocks(study: Study, parts: Sequence[Sequence[Group]], references: Sequence[Group]) -> Iterator[Launch]:
     # Another order in every study: what one order does to its launches, such as a cache that the first one of a block
     # fills, must not be repeated by all of them. Resuming a study makes the same order again.
-    cells = sorted(cell.id for group in (*chain(*groups.values()), *references) for cell, _ in group)
+    cells = sorted(cell.id for group in (*chain(*parts), *references) for cell, _ in group)
     order = random.Random(f"{study.seed} {study.name} {' '.join(cells)}")  # noqa: S311 - not used for security
-    for (tier, sizes), index in product(enumerate(tiers), range(num_launches)):
+    num_launches = study.launches or 1
+    for (tier, groups), index in product(enumerate(parts), range(num_launches)):
         block = tier * num_launches + index
-        # Curves of several splits have one base case.
-        members = list({group[0][0].id: group for size in sizes for group in groups[size]}.values())
-        members += references if block < study.reference_launches else []
+        members = [*groups, *(references if block < study.reference_launches else ())]
         order.shuffle(members)
         for position, group in enumerate(members):
             cases = tuple(Case(cell=cell, block=block, position=position) for cell, _ in group)
-            paths = [path for _, path in group if path]
-            yield Launch(cases=cases, data=paths[0] if paths else None)
+            yield Launch(cases=cases, data=next((path for _, path in group if path), None))
 
 
-def _warnings(shape: Shape) -> tuple[str, ...]:
-    over = [num_ranks for num_ranks in shape.ranks if num_ranks > shape.num_cores]
+def _oversubscribed(shape: Shape) -> tuple[str, ...]:
+    over = [str(num_ranks) for num_ranks in shape.ranks if num_ranks > shape.num_cores]
     if shape.ranks_per_node or not over:
         return ()
-    names = ", ".join(str(num_ranks) for num_ranks in over)
     return (
-        f"{names} ranks share {shape.num_cores} cores: ranks that wait in MPI take time from those that compute; "
-        "the records say oversubscribed",
+        f"{', '.join(over)} ranks share {shape.num_cores} cores: ranks that wait in MPI take time from those that "
+        "compute; the records say oversubscribed",
     )
+
+
+def data_paths(data: str | None, workloads: Sequence[str]) -> dict[str, Path]:
+    """Each workload's input from `PATH`, `synthetic`, or `workload=PATH,workload=PATH`."""
+    if data is None:
+        return {}
+    if data == str(SYNTHETIC):
+        return dict.fromkeys(workloads, SYNTHETIC)
+    pieces = [piece.partition("=") for piece in data.split(",")]
+    if all(equals and name in WORKLOADS for name, equals, _ in pieces):
+        return {name: Path(path) for name, _, path in pieces}
+    if len(workloads) > 1:
+        raise UsageError(
+            f"--data {data} with several workloads ({', '.join(workloads)}); name the workload it is for, e.g. "
+            f"--data {workloads[0]}={data}, or give --data synthetic for all"
+        )
+    return {workloads[0]: Path(data)}
+
+
+WHOLE_BYTES = 256 << 20  # larger files are identified by size and ends: reading 50 GB takes minutes
+END_BYTES = 1 << 20
+
+
+def data_name(path: Path) -> str:
+    """`<name>:<12 hex digits>`, a digest of a file's content or of a folder's file names and sizes.
+
+    A cell holds it, so that different data is a different cell.
+    """
+    digest = hashlib.sha256()
+    if path.is_dir():
+        for file in sorted(file for file in path.rglob("*") if file.is_file()):
+            digest.update(f"{file.relative_to(path)}\0{file.stat().st_size}\n".encode())
+        return f"{path.name}:{digest.hexdigest()[:12]}"
+    size = path.stat().st_size
+    with path.open("rb") as opened:
+        if size <= WHOLE_BYTES:
+            digest.update(opened.read())
+        else:
+            digest.update(f"{size}\0".encode() + opened.read(END_BYTES))
+            opened.seek(-END_BYTES, 2)
+            digest.update(opened.read())
+    return f"{path.name}:{digest.hexdigest()[:12]}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,9 +16,9 @@ from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS
 from dlscale.benchmarks.study.rules import SHORT_CONTROL_SECONDS
 from dlscale.benchmarks.study.sizes import Shape
 from dlscale.benchmarks.study.study import Study
-from dlscale.benchmarks.study.target import expected_samples
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import round_steps
+from dlscale.collectives.neighbours import carrier_of
 
 # Estimates for a plan's total time; they also decide how much of the budget is left for windows, and nothing else.
 START_SECONDS = {"torch": 2.4, "tensorflow": 5.7}  # from the start of a launch to its first window
@@ -26,6 +28,7 @@ COMPILE_SECONDS = 30.0
 WARM_UP_SHARE = 0.35  # of the windows' time
 # Of rank/split.py, in exchanges of float32: each of two gates sums the gradient found and the one wanted, in float64.
 SPLIT_GATE_EXCHANGES = 2 * 2 * 2
+LEAST_LAUNCHES = 6  # that carry a 95 % interval of a median (docs/metrics.md)
 STEP_FLOPS_PER_CORE = 50e9  # floating-point operations per second that a training step reaches
 STEP_FLOPS_PER_GPU = 5e12  # of a GPU: a third of what it reaches, for starts there are slower
 
@@ -103,9 +106,8 @@ class Plan:
         """
         rules, step = self.study.rules, self._step_seconds(cell)
         if self.study.target and cell.target:
-            samples = (
-                expected_samples(self.study.target, cell.workload, cell.preset) or cell.target.max_samples
-            )
+            goal = self.study.target.goal(cell.workload, cell.preset)
+            samples = (goal and goal.samples) or cell.target.max_samples
             longest = cell.target.max_seconds
             whole = min(longest, step * samples / cell.global_batch) if samples else longest
             return (
@@ -174,6 +176,14 @@ def step_seconds(cell: Cell) -> float:
     return flops / (STEP_FLOPS_PER_GPU if cell.device == "gpu" else STEP_FLOPS_PER_CORE * cell.cores_per_rank)
 
 
+def launches_needed(comparisons: int) -> int:
+    """Launches per cell with which each of that many comparisons can be significant at all, and medians have intervals.
+
+    Signs of differences flip in 2^(launches - 1) ways; the least of all has to be 5 % over the comparisons (M14, M21).
+    """
+    return max(LEAST_LAUNCHES, math.ceil(1 + math.log2(comparisons / 0.05)) if comparisons else 0)
+
+
 def num_comparisons(cells: Iterable[Cell]) -> int:
     """The number of comparisons that `dlscale compare` makes: each backend versus the first, on several ranks."""
     contenders: dict[tuple[object, ...], set[str]] = {}
@@ -182,3 +192,12 @@ def num_comparisons(cells: Iterable[Cell]) -> int:
             key = (cell.workload, cell.framework, cell.num_ranks, cell.num_nodes)
             contenders.setdefault(key, set()).add(cell.id)
     return sum(len(ids) - 1 for ids in contenders.values())
+
+
+def row_carriers(cells: Iterable[Cell]) -> dict[str, list[str]]:
+    """What carries rows between the ranks of a sample -> the backends beside which it does."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for cell in cells:
+        if cell.split > 1 and cell.num_ranks > 1 and capabilities(cell.backend).exchanges:
+            found[carrier_of(cell.backend, framework=cell.framework)].add(cell.backend)
+    return {carrier: sorted(backends) for carrier, backends in sorted(found.items())}

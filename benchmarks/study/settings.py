@@ -1,86 +1,43 @@
 """Options of a study: its fields that have a description, as flags, `--set`, make variables and documents know them.
 
 An option is declared once, as a field of `Study` or of one of its tables (`TABLES`). Text becomes a value by the type
-of the field, the same in a study's file and on a command line.
+of the field, the same in a study's file and on a command line. Options of backends and algorithms and environment
+variables have the names that they have everywhere: `ring.teams`, `easgd.interval`, `MPICH_ASYNC_PROGRESS`.
 """
 
 from __future__ import annotations
 
 import difflib
-import types
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError, did_you_mean
-from dlscale.benchmarks.study.axes import (
-    FIELDS,
-    TARGET_FIELDS,
+from dlscale.base.parsing import parse_toml
+from dlscale.base.quantities import split_list
+from dlscale.benchmarks.study.study import (
+    AXES,
+    TABLES,
+    TARGET_AXES,
+    VARIABLE,
     VARIABLES,
+    Study,
+    check_variable,
     checked_values,
-    path_of,
-    read_options,
-    read_values,
-    read_variables,
+    place_of,
 )
-from dlscale.benchmarks.study.study import TABLES, Study
-from dlscale.collectives import NAMES as BACKENDS
-from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 
-
-def _options(
-    table: str, own_names: Collection[str], others: Collection[str]
-) -> Callable[[str], dict[str, Any]]:
-    """Reads the options of backends, or of algorithms, which are not given to each other."""
-
-    def read(text: str) -> dict[str, Any]:
-        own = read_options(text)
-        if wrong := [owner for owner in own if owner in others and owner not in own_names]:
-            raise ValueError(f"{wrong[0]} belongs to {table}; write --set {table}={text}")
-        return {f"{owner}.{option}": value for owner in own for option, value in own[owner].items()}
-
-    return read
-
-
-def _goal(text: str) -> dict[str, Any]:
-    metric, _, number = text.partition("=")
-    try:
-        return {"target.metric": metric.strip(), "target.threshold": float(number)}
-    except ValueError:
-        raise ValueError(f"{text!r} is not a target; write METRIC=THRESHOLD, e.g. auc=0.95") from None
-
-
-# Fields whose text names several values: what comes out is {name: value}.
+OWNED = re.compile(r"[a-z_0-9]+\.[A-Za-z_0-9]+")  # an option of a backend or an algorithm
+# Fields whose text has several NAME=VALUE, and an example of each.
 SEVERAL = {
-    "backend_options": _options("algorithm_options", BACKENDS, ALGORITHMS),
-    "algorithm_options": _options("backend_options", ALGORITHMS, BACKENDS),
-    VARIABLES: read_variables,
-    "target": _goal,
-}
-FORMS = {
-    "backend_options": "BACKEND.OPTION=VALUE,...",
-    "algorithm_options": "ALGORITHM.OPTION=VALUE,...",
-    "environment_variables": "NAME=VALUE,...",
-    "target": "METRIC=THRESHOLD",
-    "results": "a folder",
-    "compute": "real, sleep:FORWARD,BACKWARD or profile:STUDY",
-}
-
-
-# Of pydantic: what these say a field's form says, too.
-FORM_ERRORS = {
-    "literal_error",
-    "enum",
-    "int_parsing",
-    "float_parsing",
-    "bool_parsing",
-    "list_type",
-    "too_short",
+    "backend_options": "horovod.cycle_time_ms=0.5",
+    "algorithm_options": "easgd.interval=4",
+    VARIABLES: "MPICH_ASYNC_PROGRESS=0|1",
+    "target": "auc=0.95",
 }
 
 
@@ -110,68 +67,94 @@ class Option:
         return self.flag if self.panel else f"--set {self.name}"
 
     @property
-    def form(self) -> str:
-        """What a value is: `a whole number`."""
-        several = (" or several with commas" if self._commas else " or several between |") * self.several
-        return FORMS.get(self.name) or f"{_form(self.type)}{several}"
-
-    @property
-    def _commas(self) -> bool:
+    def commas(self) -> bool:
         """Whether commas may stand between several values, as nothing else has them there."""
         return get_origin(self.type) is Literal or self.name == "split"
 
-    def read(self, text: str) -> Any:
-        """The value in `text`; those of the fields in `SEVERAL` by their names. Raises ValueError."""
+    def read(self, text: str) -> dict[str, Any]:
+        """{name of a field or setting: its value, or a list of its values}. Raises ValueError."""
+        if not text.strip():
+            raise ValueError(f"{self.last} is empty; give a value")
+        if self.name == "target":
+            metric, _, threshold = text.partition("=")
+            try:
+                return {"target.metric": metric.strip(), "target.threshold": float(threshold)}
+            except ValueError:
+                raise ValueError(f"{text!r} is not a target; write METRIC=THRESHOLD, e.g. auc=0.95") from None
         if self.name in SEVERAL:
-            return SEVERAL[self.name](text)
-        words = (text.replace(",", "|") if self._commas else text).split("|")
-        if self.several and len(words) > 1:
-            checked_values(words, what=repr(text))
-            return [self._checked(word) for word in words]
-        return self._checked(text)
+            return dict(self._read_setting(word) for word in split_list(text))
+        words = (text.replace(",", "|") if self.commas else text).split("|") if self.several else [text]
+        values = [self._checked(word) for word in words]
+        return {
+            self.name: checked_values(values, what=repr(text)) if self.several and values[1:] else values[0]
+        }
+
+    def _read_setting(self, word: str) -> tuple[str, Any]:
+        name, _, value = word.partition("=")
+        if not value or not is_setting(name) or place_of(name)[0] != self.name:
+            raise ValueError(f"{word!r} is not among {self.name}; write e.g. {SEVERAL[self.name]}")
+        return name, read_setting(name, value)
 
     def _checked(self, text: str) -> Any:
         try:
-            value = TypeAdapter(self.type).validate_python(text)
+            return TypeAdapter(self.type).validate_python(text)
         except ValidationError as error:
-            kinds = {problem["type"] for problem in error.errors()}
-            if not text.strip() or kinds <= FORM_ERRORS:
-                words = map(str, get_args(self.type)) if get_origin(self.type) is Literal else ()
-                raise ValueError(f"{self.last} is {self.form}{did_you_mean(text, words)}") from None
-            problem, *_ = definitions.first_problem(error).removeprefix("the file: ").partition(" (found ")
-            raise ValueError(f"{problem}; {self.last} is {self.form}") from None
-        if isinstance(value, Path) and not text.strip():  # which would be the working folder
-            raise ValueError(f"{self.last} is {self.form}")
-        return value
+            problem = definitions.first_problem(error).removeprefix("the file: ")
+            known = map(str, get_args(self.type)) if get_origin(self.type) is Literal else ()
+            several = (
+                f"; write several values as {text.replace(',', '|')}" if self.several and "," in text else ""
+            )
+            raise ValueError(f"{problem}{did_you_mean(text, known)}{several}") from None
+
+
+def is_setting(name: str) -> bool:
+    """Whether a name is that of an environment variable or of an option of a backend or an algorithm."""
+    owned = OWNED.fullmatch(name) and name.partition(".")[0] not in TABLES
+    return bool(owned or VARIABLE.fullmatch(name))
+
+
+def read_setting(name: str, text: str) -> Any:
+    """The value in `text`, or those between `|`; of options what is valid TOML, else a string. Raises ValueError."""
+    words = text.split("|")
+    if VARIABLE.fullmatch(name):
+        check_variable(name)
+        values: list[Any] = words
+    else:
+        values = [_value(word) for word in words]
+    return checked_values(values, what=name) if values[1:] else values[0]
+
+
+def _value(text: str) -> Any:
+    try:
+        value = parse_toml(f"value = {text}")["value"]
+    except ValueError:
+        return text
+    return value if isinstance(value, str | int | float | bool) else text
 
 
 def options_of(model: type[BaseModel], *, table: str = "") -> dict[str, Option]:
     """The options among a model's fields, by name."""
-    found = {}
-    for name, info in model.model_fields.items():
-        if not info.description:
-            continue
-        extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
-        full = f"{table}.{name}" if table else name
-        panel = extra.get("panel")
-        found[full] = Option(
-            name=full,
+    axes = TARGET_AXES if table == "target" else () if table else AXES
+    return {
+        f"{table}.{name}" if table else name: Option(
+            name=f"{table}.{name}" if table else name,
             help=info.description,
-            type=_constrained(info),
-            panel=panel if isinstance(panel, str) else None,
-            several=name in (TARGET_FIELDS if table == "target" else () if table else FIELDS),
+            type=Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation,
+            panel=(info.json_schema_extra or {}).get("panel"),  # type: ignore[union-attr, arg-type]
+            several=name in axes,
         )
-    return found
+        for name, info in model.model_fields.items()
+        if info.description
+    }
 
 
 def variables(options: Mapping[str, Option]) -> dict[str, Option]:
     """Make variable -> option: the last part of its name in capitals, or all of it where that is another's."""
     lasts = [option.last for option in options.values()]
     return {
-        (option.last if "." not in option.name or lasts.count(option.last) == 1 else option.name.replace(".", "_"))
-        .upper(): option
-        for option in options.values()
-    }  # fmt: skip
+        (name if lasts.count(option.last) > 1 else option.last).replace(".", "_").upper(): option
+        for name, option in options.items()
+    }
 
 
 def find(name: str, options: Mapping[str, Option]) -> Option:
@@ -185,85 +168,33 @@ def find(name: str, options: Mapping[str, Option]) -> Option:
 
 
 def assigned(words: Sequence[str], options: Mapping[str, Option]) -> dict[str, Any]:
-    """{name of an option or a setting: its value} of words NAME=VALUE.
-
-    Settings that are no field have the names that they have everywhere: BACKEND.OPTION, ALGORITHM.OPTION and an
-    environment variable in capitals. Raises UsageError.
-    """
+    """{name of a field or a setting: its value} of words NAME=VALUE. Raises UsageError."""
     values: dict[str, Any] = {}
     for word in words:
         name, equals, text = (part.strip() for part in word.partition("="))
         if not (name and equals):
             raise UsageError(f"--set {word}: write NAME=VALUE, e.g. --set rules.max_steps=2000")
         try:
-            found = _setting(name, text) or by_name(find(name, options), text)
+            named = text and is_setting(name)
+            read = {name: read_setting(name, text)} if named else find(name, options).read(text)
         except ValueError as error:
             raise UsageError(f"--set {word}: {error}") from None
-        if twice := sorted(values.keys() & found):
+        if twice := sorted(values.keys() & read):
             raise UsageError(f"--set {twice[0]} is given twice; give it once")
-        values |= found
+        values |= read
     return values
 
 
-def by_name(option: Option, text: str) -> dict[str, Any]:
-    """{name: value} of an option's text. Raises ValueError."""
-    value = option.read(text)
-    return value if option.name in SEVERAL else {option.name: value}
-
-
-def _setting(name: str, text: str) -> dict[str, Any]:
-    """{name: value} for a backend's or algorithm's option, or an environment variable; else nothing."""
-    if name.isupper():
-        return read_variables(f"{name}={text}") if text else {}
-    owner, dot, _ = name.partition(".")
-    if not (dot and text) or owner in TABLES:
-        return {}
-    try:
-        path_of(name)
-    except ValueError:
-        return {}
-    return {name: read_values(text)}
-
-
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by name as a study's file has them, in tables. Raises ValueError for what is neither field nor setting."""
+    """Values by name as a study's file has them, in tables."""
     fields: dict[str, Any] = {}
     for name, value in values.items():
-        of_table = name in OPTIONS or name.partition(".")[0] in TABLES
-        *tables, last = name.split(".") if of_table else path_of(name)
+        *tables, last = place_of(name)
         place = fields
         for table in tables:
             place = place.setdefault(table, {})
         place[last] = value
     return fields
-
-
-def _constrained(info: FieldInfo) -> Any:
-    """The type of a field with its constraints."""
-    return Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
-
-
-_NAMES = {bool: "yes or no", int: "a whole number", float: "a number", str: "a text"}
-
-
-def _form(kind: Any) -> str:
-    """A type in words."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        reads = any(getattr(part, "func", None) is not None for part in arguments[1:])
-        if reads and arguments[0] is float:
-            return "a time such as 240s, 4min or 1h"
-        return _form(arguments[0])
-    if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_form(part) for part in arguments if part is not type(None)))
-    if origin is Literal:
-        return f"one of {', '.join(map(str, arguments))}" if len(arguments) > 1 else str(arguments[0])
-    if origin is list:
-        inner = _form(arguments[0])
-        counts = inner == _NAMES[int]
-        choices = f": {inner}" * (inner != _NAMES[str])
-        return "counts such as 1,2,4 or 1:64:x2" if counts else f"a list with commas{choices}"
-    return _NAMES.get(kind) or "a file"
 
 
 GOAL = Option(
@@ -272,12 +203,7 @@ GOAL = Option(
     type=str,
     panel="What",
 )
-OPTIONS: dict[str, Option] = {
-    **options_of(Study),
-    "target": GOAL,
-    **{
-        name: option
-        for table, model in TABLES.items()
-        for name, option in options_of(model, table=table).items()
-    },
+OPTIONS: dict[str, Option] = options_of(Study) | {"target": GOAL}
+OPTIONS |= {
+    name: option for table, model in TABLES.items() for name, option in options_of(model, table=table).items()
 }

@@ -65,7 +65,7 @@ def shape(study: Study, system: System) -> Shape:
     if study.ranks:
         sizes = [Size(math.ceil(ranks / per_node), ranks) for ranks in _with_base(study, study.ranks)]
     else:
-        nodes = study.nodes or _default_nodes(min(most, DEFAULT_MAX_NODES))
+        nodes = study.nodes or usual_counts(min(most, DEFAULT_MAX_NODES))
         sizes = [Size(count, count * per_node) for count in nodes]
         # Base case (b) of M2: one rank through each backend.
         sizes += [Size(1, 1)] if min(nodes) == 1 else []
@@ -93,7 +93,7 @@ def chosen_partition(study: Study, system: System) -> Partition:
 
 def _of_one_node(study: Study, system: System) -> Shape:
     num_cores = system.num_cores()
-    ranks = sorted(_with_base(study, study.ranks) if study.ranks else default_ranks(num_cores))
+    ranks = sorted(_with_base(study, study.ranks) if study.ranks else {*usual_counts(num_cores), num_cores})
     return Shape(
         sizes=tuple(Size(1, count) for count in ranks),
         ranks_per_node=None,
@@ -116,22 +116,10 @@ def _threads(system: System, per_node: int) -> int:
     return system.num_cores() // per_node
 
 
-def default_ranks(num_cores: int) -> list[int]:
-    """Powers of two up to the cores, 3 as a size that is not one (M6), and the cores themselves."""
-    return sorted({*_with_another(_powers(num_cores)), num_cores})
-
-
-def _default_nodes(most: int) -> list[int]:
-    return _with_another(_powers(most))
-
-
-def _powers(most: int) -> list[int]:
-    return [1 << exponent for exponent in range(most.bit_length()) if 1 << exponent <= most]
-
-
-def _with_another(powers: list[int]) -> list[int]:
-    """The powers and 3, if they go beyond it."""
-    return sorted({*powers, 3}) if powers[-1] >= 4 else powers
+def usual_counts(most: int) -> list[int]:
+    """Powers of two up to `most`, and 3 as a size that is not one (M6)."""
+    powers = [1 << exponent for exponent in range(most.bit_length())]
+    return sorted({*powers, *([3] if most >= 4 else [])})
 
 
 def _ranks_per_node(study: Study, system: System) -> int:

@@ -1,15 +1,11 @@
-"""The quality that a study's trainings are to reach, as its TOML file and the command line say it.
-
-`TargetRules` is the study's [target]; `resolved` makes of it what a cell keeps (`record.Target`): the metric of one
-workload and preset, steps between evaluations, and the learning rate for its global batch.
-"""
+"""The quality that a study's trainings are to reach: the study's [target], and what a cell keeps of it."""
 
 from __future__ import annotations
 
 import math
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError, did_you_mean
@@ -25,7 +21,6 @@ from dlscale.models.optimizers import (
     check_ascending,
     optimizer_rule,
 )
-from dlscale.models.quality.metric import Metric
 from dlscale.models.workload import Input, Preset, Workload
 
 Rate = Annotated[PositiveFloat, Field(allow_inf_nan=False)]
@@ -42,7 +37,7 @@ class Goal(Frozen):
 
 
 class TargetRules(Frozen):
-    """A study's [target]. A field with a description can be set on the command line (`settings`)."""
+    """A study's [target]."""
 
     goals: dict[Text, dict[Text, Goal]] = {}  # workload -> preset -> goal
     metric: Text | None = None  # of all workloads, instead of their goals'
@@ -62,7 +57,7 @@ class TargetRules(Frozen):
     warm_up_samples: NonNegativeInt = where_given(
         0, description="Samples over which the learning rate rises from that of 1 rank to the scaled one."
     )
-    decay_samples: Counts = where_given(
+    decay_samples: Annotated[Counts, AfterValidator(check_ascending)] = where_given(
         [], description="Numbers of samples after each of which the learning rate is divided by 10."
     )
     optimizer: Literal["workload"] | OptimizerName = where_given(
@@ -80,26 +75,13 @@ class TargetRules(Frozen):
         return None
 
     @model_validator(mode="after")
-    def _check_optimizer(self) -> TargetRules:
+    def _check(self) -> TargetRules:
         _ = self.rule  # raises for a momentum that it has not
-        return self
-
-    @model_validator(mode="after")
-    def _check_schedule(self) -> TargetRules:
         if self.warm_up_samples and self.learning_rate_scaling == "none":
             raise ValueError(
                 f"a warm-up over {self.warm_up_samples} samples begins with the rate of 1 rank, which is the rate of "
                 "all here; set target.learning_rate_scaling to linear or sqrt"
             )
-        return self
-
-    @field_validator("decay_samples")
-    @classmethod
-    def _check_order(cls, value: list[int]) -> list[int]:
-        return check_ascending(value)
-
-    @model_validator(mode="after")
-    def _check_limits(self) -> TargetRules:
         if self.max_samples and self.max_samples < self.evaluate_samples:
             raise ValueError(
                 f"max_samples = {self.max_samples} ends trainings before their first evaluation, which comes after "
@@ -107,98 +89,82 @@ class TargetRules(Frozen):
             )
         return self
 
+    def goal(self, workload: str, preset: str) -> Goal | None:
+        """The study's own goal of a workload and preset; None: it has none."""
+        return self.goals.get(workload, {}).get(preset)
 
-def resolved(
-    rules: TargetRules,
-    workload: Workload,
-    preset: Preset,
-    *,
-    source: Input,
-    global_batch: int,
-    base_batch: int,
-) -> Target:
-    """The target of a cell with that global batch; `base_batch` is that of 1 rank, for which learning rates are given.
+    def of_cell(self, workload: Workload, preset: Preset, *, global_batch: int, base_batch: int) -> Target:
+        """The target of a cell with that global batch; learning rates are given for `base_batch`, that of 1 rank.
 
-    Raises UsageError for a metric that the workload has not, a threshold that it cannot reach, and resident tensors.
+        Raises UsageError for a metric that the workload has not, and a threshold that it cannot reach.
+        """
+        goal = self.goal(workload.name, preset.name)
+        metric, threshold = self._reached(workload, preset, goal)
+        rate = self.learning_rate or (goal and goal.learning_rate) or preset.learning_rate
+        growth = global_batch / base_batch
+        schedule = RateSchedule(
+            first_rate=rate, warm_up_samples=self.warm_up_samples, decay_samples=self.decay_samples
+        )
+        return Target(
+            metric=metric,
+            threshold=threshold,
+            held_out=self.held_out,
+            evaluate_every=max(1, round(self.evaluate_samples / global_batch)),
+            max_seconds=self.max_seconds,
+            max_samples=self.max_samples,
+            learning_rate=rate
+            * {"none": 1.0, "linear": growth, "sqrt": math.sqrt(growth)}[self.learning_rate_scaling],
+            scaling=self.learning_rate_scaling,
+            schedule=schedule if self.warm_up_samples or self.decay_samples else None,
+            optimizer=self.rule,
+        )
+
+    def _reached(self, workload: Workload, preset: Preset, goal: Goal | None) -> tuple[str, float]:
+        metrics = workload.quality().METRICS
+        metric, threshold = self.metric or (goal and goal.metric), self.threshold
+        if threshold is None and goal and metric == goal.metric:
+            threshold = goal.threshold
+        if metric is None or threshold is None:
+            raise UsageError(
+                f"{workload.name} with preset {preset.name} has no target; give one, e.g. --target "
+                f"{metric or next(iter(metrics))}=0.9 (metrics: {', '.join(metrics)})"
+            )
+        if metric not in metrics:
+            hint = did_you_mean(metric, metrics)
+            raise UsageError(
+                f"{workload.name} has no metric {metric!r}{hint}; choose one of: {', '.join(metrics)}"
+            )
+        limits = metrics[metric]
+        if not limits.least <= threshold <= limits.most:
+            raise UsageError(
+                f"--target {metric}={threshold:g} can never be reached: {limits.text} lies between {limits.least:g} "
+                f"and {limits.most:g}"
+            )
+        return metric, threshold
+
+
+def check_held_out(
+    rules: TargetRules, workload: Workload, preset: Preset, *, source: Input, needed: int, speed: float
+) -> None:
+    """Returns if some samples are held out, `needed` others remain, and an evaluation has its time.
+
+    `speed` is that of the fewest ranks, in floating-point operations per second. Raises UsageError.
     """
-    metrics: dict[str, Metric] = workload.quality().METRICS
     if source.synthetic:
         raise UsageError(
             f"{workload.name} on synthetic tensors: there is nothing to learn; give --data, or leave it out"
         )
-    goal = rules.goals.get(workload.name, {}).get(preset.name)
-    metric, threshold = rules.metric or (goal.metric if goal else None), rules.threshold
-    if threshold is None and goal and metric == goal.metric:
-        threshold = goal.threshold
-    if metric is None or threshold is None:
-        name = metric or next(iter(metrics))
-        raise UsageError(
-            f"{workload.name} with preset {preset.name} has no target; give one, e.g. --target {name}=0.9 "
-            f"(metrics: {', '.join(metrics)})"
-        )
-    _check(metric, threshold, metrics, workload)
-    rate = own_rate(rules, workload, preset)
-    return Target(
-        metric=metric,
-        threshold=threshold,
-        held_out=rules.held_out,
-        evaluate_every=max(1, round(rules.evaluate_samples / global_batch)),
-        max_seconds=rules.max_seconds,
-        max_samples=rules.max_samples,
-        learning_rate=rate * _growth(rules.learning_rate_scaling, global_batch / base_batch),
-        scaling=rules.learning_rate_scaling,
-        schedule=_schedule(rules, first_rate=rate),
-        optimizer=rules.rule,
-    )
-
-
-def own_rate(rules: TargetRules, workload: Workload, preset: Preset) -> float:
-    """The learning rate of 1 rank: the user's, the study's or the workload's own."""
-    goal = rules.goals.get(workload.name, {}).get(preset.name)
-    return rules.learning_rate or (goal and goal.learning_rate) or preset.learning_rate
-
-
-def check_held_out(rules: TargetRules, num_samples: int, *, source: Input, needed: int) -> int:
-    """The number of held-out samples, if there are some and `needed` others, a global batch. Raises UsageError."""
+    num_samples = workload.num_samples(source, preset)
     num_held_out = len(held_out_samples(num_samples, share=rules.held_out))
-    if num_held_out and num_samples - num_held_out >= needed:
-        return num_held_out
-    raise UsageError(
-        f"{source.path}: of {num_samples} samples a share of {rules.held_out:g} holds out {num_held_out} and leaves "
-        f"{num_samples - num_held_out} to train on; both parts are needed, and one global batch of {needed}: give more "
-        "samples or another share"
-    )
-
-
-def expected_samples(rules: TargetRules, workload: str, preset: str) -> int | None:
-    """About how many samples a training needs; None if the study does not say."""
-    goal = rules.goals.get(workload, {}).get(preset)
-    return goal.samples if goal else None
-
-
-def _check(metric: str, threshold: float, metrics: dict[str, Metric], workload: Workload) -> None:
-    if metric not in metrics:
-        hint = did_you_mean(metric, metrics)
+    if not num_held_out or num_samples - num_held_out < needed:
         raise UsageError(
-            f"{workload.name} has no metric {metric!r}{hint}; choose one of: {', '.join(metrics)}"
+            f"{source.path}: of {num_samples} samples a share of {rules.held_out:g} holds out {num_held_out} and "
+            f"leaves {num_samples - num_held_out} to train on; both parts are needed, and one global batch of "
+            f"{needed}: give more samples or another share"
         )
-    limits = metrics[metric]
-    if not limits.least <= threshold <= limits.most:
+    seconds = num_held_out * preset.forward_flops_per_sample / speed
+    if seconds > rules.max_seconds:
         raise UsageError(
-            f"--target {metric}={threshold:g} can never be reached: {limits.text} lies between {limits.least:g} and "
-            f"{limits.most:g}"
+            f"target.max_seconds = {rules.max_seconds:g}: an evaluation on {num_held_out} held-out samples takes about "
+            f"{seconds:.2g} s alone; allow more, or hold out fewer"
         )
-
-
-def _schedule(rules: TargetRules, *, first_rate: float) -> RateSchedule | None:
-    if not (rules.warm_up_samples or rules.decay_samples):
-        return None
-    return RateSchedule(
-        first_rate=first_rate,
-        warm_up_samples=rules.warm_up_samples,
-        decay_samples=rules.decay_samples,
-    )
-
-
-def _growth(scaling: LearningRateScaling, batches: float) -> float:
-    return {"none": 1.0, "linear": batches, "sqrt": math.sqrt(batches)}[scaling]

@@ -16,7 +16,7 @@ from dlscale.benchmarks.systems.system import System, facts
 
 KIB, MIB = 2**10, 2**20
 READ = {
-    parse_seconds: {"90": 90, "240s": 240, "4min": 240, "1.5 h": 5400, "2m": 120},
+    parse_seconds: {"90": 90, "240s": 240, "4min": 240, "1.5 h": 5400, "2m": 120, "01:30:00": 5400},
     parse_counts: {
         "1,2,4": [1, 2, 4],
         "4 2 2": [2, 4],
@@ -35,7 +35,7 @@ READ = {
     split_list: {"a, b c,,d": ["a", "b", "c", "d"]},
 }
 REFUSED = {
-    parse_seconds: ("duration", ["", "four", "-3s", "3 days", "4min2"]),
+    parse_seconds: ("duration", ["", "four", "-3s", "3 days", "4min2", "1:30", "1:60:00"]),
     parse_counts: (
         "count",
         ["0", "a", "4:1", "1:8:x1", "1:8:0", "1-4", "1:9999999999", "1:2000", "9" * 5000],

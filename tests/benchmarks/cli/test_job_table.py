@@ -6,6 +6,7 @@ import pytest
 
 from dlscale.benchmarks.cli.request import request_of, study_of
 from dlscale.benchmarks.cli.run import run
+from dlscale.benchmarks.study.expand import plan_on
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.systems.system import load_system
 from tests.made_records import make_record
@@ -39,5 +40,6 @@ def test_each_backend_against_the_first_on_every_number_of_ranks_above_1():
 )
 def test_a_study_without_a_number_of_launches_gets_what_its_comparisons_need(words, launches):
     with run.make_context("dlscale run", ["weak-scaling", *words.split()]) as context:
-        study = study_of("weak-scaling", load_system("local"), request_of(context.params))
-    assert study.launches == launches
+        system = load_system("local")
+        study = study_of("weak-scaling", system, request_of(context.params))
+    assert plan_on(study, system, environment="", data=None).study.launches == launches

@@ -6,7 +6,7 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS
-from dlscale.benchmarks.study.cells import check_profile
+from dlscale.benchmarks.study.check import check_study
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import step_seconds
 from dlscale.benchmarks.study.sizes import Shape, Size
@@ -72,9 +72,9 @@ def test_a_keras_network_of_the_user_s_has_no_profile():
         study.model_copy(update={"own_models": {"mine": types.SimpleNamespace(framework=framework)}})
         for framework in ("torch", "tensorflow")
     )
-    check_profile(torch, shape((1,)))
+    check_study(torch, shape((1,)))
     with pytest.raises(UsageError, match="mine assigns variables inside its Keras network"):
-        check_profile(keras, shape((1,)))
+        check_study(keras, shape((1,)))
 
 
 def test_strong_scaling_has_a_smaller_batch_alone_for_each_number_of_ranks_in_every_block():

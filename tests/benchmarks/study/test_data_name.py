@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from dlscale.benchmarks.study import cells as module
-from dlscale.benchmarks.study.cells import data_name
+from dlscale.benchmarks.study import expand as module
+from dlscale.benchmarks.study.expand import data_name
 
 
 def test_a_folders_files_count(tmp_path):

@@ -2,9 +2,9 @@
 
 import pytest
 
+from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.axes import read_options
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import load_system
 
@@ -67,7 +67,10 @@ def test_a_hostile_plan_is_one_line(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
-def test_a_hostile_option_is_a_string():
-    deep = "[" * DEEP
-    assert read_options(f"ring.x={deep}") == {"ring": {"x": deep}}
-    assert read_options("ring.x=" + "9" * 5000) == {"ring": {"x": "9" * 5000}}
+def test_a_mark_of_utf_8_is_read_over_and_utf_16_is_named(tmp_path):
+    text = definitions.path_of("weak-scaling", folder="study/studies").read_text()
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8-sig")
+    assert load_study(str(path)).backends == ["none", "mpi", "gloo", "ring"]
+    path.write_text(text, encoding="utf-16")
+    assert refused(load_study, path).endswith("mine.toml is in UTF-16, and TOML is UTF-8; save it as UTF-8")

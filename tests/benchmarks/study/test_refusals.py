@@ -16,19 +16,19 @@ OF_GLOO = [
     ({"backend_options": {"gloo": {"bucket_cap_mb": list(range(1, 66))}}}, "65 curves of gloo, and 64"),
     ({"environment_variables": {"OMP_NUM_THREADS": "1"}}, "OMP_NUM_THREADS is dlscale's own"),
     ({"environment_variables": {"MY_TOKEN": ["a", "b"]}}, "looks like a secret"),
-    ({"environment_variables": {"lower": ["a", "b"]}}, "'lower' is no setting"),
-    ({"axes": {"learning_rate": [1e-3, 2e-3]}}, "learning_rate is a setting of a study's target"),
+    ({"environment_variables": {"lower": ["a", "b"]}}, "'lower' is no environment variable"),
+    ({"axes": {"learning_rate": [1e-3, 2e-3]}}, "learning_rate is of a study's target"),
 ]
 OF_RING = [
     (
         {"algorithms": ["easgd"], "algorithm_options": {"easgd": {"interval": 999}}},
         "easgd.interval=999: 10 windows of whole rounds are more than rules.max_steps = 5000 leaves",
     ),
-    ({"algorithms": ["nix"]}, "no algorithm 'nix'; choose from: sync, easgd"),
+    ({"algorithms": ["nix"]}, "no algorithm 'nix'; choose one of: sync, easgd"),
     ({"algorithms": []}, "algorithms"),
     ({"algorithms": ["sync", "sync"]}, "has the value sync twice"),
     ({"algorithms": ["easgd"], "backends": ["none"]}, "none of these carries it; add one of: mpi, gloo"),
-    ({"algorithm_options": {"easgd": {"interval": 2}}}, "easgd has options, but is not in the study"),
+    ({"algorithm_options": {"easgd": {"interval": 2}}}, "easgd has options, but easgd is not in the study"),
     ({"algorithm_options": {"nix": {"interval": 2}}}, "no algorithm 'nix'"),
     (
         {"algorithms": ["easgd"], "algorithm_options": {"easgd": {"interval": [1, 0]}}},
@@ -39,6 +39,10 @@ OF_RING = [
 OF_SPEED = [
     ({"workloads": ["hepcnn"]}, "'hepcnn'.*hep_cnn"),
     ({"frameworks": ["caffe"]}, "'caffe'.*torch"),
+    ({"frameworks": ["tf"]}, "did you mean tensorflow"),
+    ({"backends": ["fsdp"]}, "did you mean --shard parameters"),
+    ({"backends": ["allreduce"]}, "did you mean ring or mpi"),
+    ({"split": 2, "ranks": [1]}, "--split 2 on 1 rank: only several ranks share a sample; add --ranks 2"),
     ({"backends": ["none", "rings"]}, "'rings'.*none, mpi, gloo, ring"),
     ({"frameworks": ["tensorflow"], "backends": ["none", "gloo"]}, "gloo does not .*; choose .*: torch"),
     ({"preset": "huge"}, "'huge'.*paper, small, rpv, tiny"),

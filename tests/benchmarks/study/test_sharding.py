@@ -29,13 +29,16 @@ def test_each_value_is_a_curve_of_the_backends_that_carry_it_and_none_trains_onc
         *(("mpi", "torch", "sync", shard) for shard in ("none", "optimizer")),
     }
     assert len(trained(planned)) == 6
-    assert planned.warnings == ("backend mpi has no shard=parameters in torch: left out",)
+    assert planned.warnings == (
+        "mpi, parameters sharded in torch is left out: backend mpi has no shard=parameters in torch",
+    )
 
 
 def test_a_framework_has_only_what_it_carries():
     planned = plan(backends=["ring"], frameworks=["torch", "tensorflow"], shard="optimizer")
     assert sharded(planned) == {("ring", "torch", "sync", "optimizer")}
-    assert planned.warnings == ("backend ring has no shard=optimizer in tensorflow: left out",)
+    (warning,) = planned.warnings
+    assert "backend ring has no shard=optimizer in tensorflow" in warning
 
 
 def test_one_value_alone_leaves_the_backends_out_that_lack_it_but_not_the_base_case():
@@ -44,7 +47,8 @@ def test_one_value_alone_leaves_the_backends_out_that_lack_it_but_not_the_base_c
         ("none", "none"),
         ("gloo", "optimizer"),
     }
-    assert planned.warnings == ("backend mpi_ps has no shard=optimizer in torch: left out",)
+    (warning,) = planned.warnings
+    assert "backend mpi_ps has no shard=optimizer in torch" in warning
 
 
 def test_algorithms_with_weights_of_each_rank_are_not_sharded():
@@ -54,13 +58,14 @@ def test_algorithms_with_weights_of_each_rank_are_not_sharded():
         ("ring", "torch", "sync", "optimizer"),
         ("ring", "torch", "easgd", "none"),
     }
-    assert planned.warnings == ("shard=optimizer goes with algorithm sync alone: no curve of easgd",)
+    (warning,) = planned.warnings
+    assert warning.startswith("ring easgd, optimizer sharded in torch is left out: ")
 
 
 def test_options_for_averaged_gradients_leave_the_sharded_curves_out():
-    options = {"ring": {"pipelined": True}}
+    options = {"ring": {"pipelined": [False, True]}}
     planned = plan(backends=["ring"], shard=["none", "optimizer"], backend_options=options)
-    assert {shard for *_, shard in sharded(planned)} == {"none"}
+    assert sorted(c.shard for c in trained(planned)) == ["none", "none", "optimizer"]
     assert "ring.pipelined=True with shard=optimizer" in planned.warnings[0]
 
 
@@ -71,12 +76,7 @@ def test_communication_only_is_a_control_of_averages():
 
 @pytest.mark.parametrize("text", ["none,optimizer", "none|optimizer"])
 def test_values_are_separated_by_commas_or_bars(text):
-    assert OPTIONS["shard"].read(text) == ["none", "optimizer"]
-
-
-def test_an_unknown_value_is_told_with_the_nearest():
-    with pytest.raises(ValueError, match=r"one of none, optimizer, parameters .*did you mean optimizer\?"):
-        OPTIONS["shard"].read("optimiser")
+    assert OPTIONS["shard"].read(text) == {"shard": ["none", "optimizer"]}
 
 
 REFUSED = [

@@ -3,8 +3,8 @@
 import pytest
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.study.plan import row_carriers
 from dlscale.benchmarks.study.settings import OPTIONS
-from dlscale.benchmarks.study.splitting import row_carriers
 from dlscale.collectives.neighbours import MPI, TORCH
 from tests.benchmarks.study.test_axes import SMALL, trained
 from tests.benchmarks.study.test_study import plan as plan_of
@@ -118,7 +118,7 @@ def test_a_split_is_written_only_where_samples_are_split():
 
 @pytest.mark.parametrize("text", ["1,2,auto", "1|2|auto"])
 def test_splits_are_separated_by_commas_or_bars(text):
-    assert OPTIONS["split"].read(text) == [1, 2, "auto"]
+    assert OPTIONS["split"].read(text) == {"split": [1, 2, "auto"]}
 
 
 TINY = {"preset": "tiny", "backends": ["ring"], "ranks": [2], "split": 2}

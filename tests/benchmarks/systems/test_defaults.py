@@ -74,14 +74,14 @@ def test_a_study_file_of_the_users_has_the_last_word_too(tmp_path):
 @pytest.mark.parametrize(
     ("options", "data"),
     [
-        ({}, "synthetic"),
-        ({"data": "mine.h5"}, "mine.h5"),
-        ({"preset": "tiny"}, None),
-        ({"preset": "tiny", "data": "synthetic"}, "synthetic"),
+        ([], "synthetic"),
+        (["data=mine.h5"], "mine.h5"),
+        (["preset=tiny"], None),
+        (["preset=tiny", "data=synthetic"], "synthetic"),
     ],
 )
 def test_data_belong_to_the_preset(options, data):
-    assert data_of(load_system("cori"), request_of({"set_": [], **options})) == data
+    assert data_of(load_system("cori"), request_of({"set_": options})) == data
     assert data_of(load_system("local"), Request()) is None
 
 

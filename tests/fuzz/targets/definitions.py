@@ -21,7 +21,7 @@ from dlscale.base.quantities import (
     parse_sizes,
 )
 from dlscale.benchmarks.cli.option_kinds import parse_width
-from dlscale.benchmarks.study.axes import read_options, read_variables
+from dlscale.benchmarks.study.settings import OPTIONS
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import load_system
 from tests.fuzz.target import CHECKOUT, Target, file_target, text_target
@@ -61,9 +61,9 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "sizes": (parse_sizes, "4KiB:256MiB:x4,25MiB"),
     "seconds": (lambda text: format_seconds(parse_seconds(text)), "1.5h"),
     "quantity": (partial(parse_quantity, dimension="bytes per second"), "200 Gb/s"),
-    "options of backends": (read_options, "horovod.cycle_time_ms=0.5 grpc_ps.x=[1]"),
-    "values of an axis": (read_options, "horovod.cycle_time_ms=0.5|1|5,grpc_ps.x=a|b"),
-    "variables": (read_variables, "MPICH_ASYNC_PROGRESS=0|1 OTHER=x"),
+    "options of backends": (OPTIONS["backend_options"].read, "horovod.cycle_time_ms=0.5 grpc_ps.x=[1]"),
+    "values of an axis": (OPTIONS["backend_options"].read, "horovod.cycle_time_ms=0.5|1|5,grpc_ps.x=a|b"),
+    "variables": (OPTIONS["environment_variables"].read, "MPICH_ASYNC_PROGRESS=0|1 OTHER=x"),
     "list of hosts": (expand_hostlist, "nid00[001-004,7],x[1-2]-ib"),
     "width": (parse_width, "8.4cm"),
 }

@@ -40,7 +40,7 @@ from dlscale.benchmarks.records.spool import (
 )
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.records.target import Ended, Evaluation
-from dlscale.benchmarks.study.study_file import read_study_file
+from dlscale.benchmarks.study.study import read_study_file
 from tests.analysis.made_predictions import prediction
 from tests.benchmarks.spools import launch_spec, leave_launch, metadata_of, rank_info
 from tests.fuzz.damage import damaged
