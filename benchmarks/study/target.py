@@ -121,7 +121,7 @@ class TargetRules(Frozen):
 
     def _reached(self, workload: Workload, preset: Preset, goal: Goal | None) -> tuple[str, float]:
         metrics = workload.quality().METRICS
-        metric, threshold = self.metric or (goal and goal.metric), self.threshold
+        metric, threshold = self.metric or (goal.metric if goal else None), self.threshold
         if threshold is None and goal and metric == goal.metric:
             threshold = goal.threshold
         if metric is None or threshold is None:
