@@ -7,13 +7,12 @@ between changes them alike. The slowest rank's time counts in every call.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from dlscale.analysis.statistics import median_interval, ratio
-from dlscale.analysis.text import digits, size_text, with_limits
 from dlscale.benchmarks.records.collective_operations import BY_NAME
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun
 
@@ -239,62 +238,3 @@ def average_bus_bandwidths(rows: pd.DataFrame) -> pd.Series:
     """GB/s by ranks and title: the mean over sizes of busbw, of each library at its best setting of the size."""
     best = rows[rows["median_seconds"].notna() & ((rows["role"] == RING) | rows["tuned"])]
     return best.groupby(["num_ranks", "title"], sort=False)["busbw_gb_per_second"].mean()
-
-
-IMB = "IMB-MPI1"
-TOLERANCE = 0.05
-RESOLUTION = 0.10  # with a wider interval, an estimate within the tolerance may be chance
-LEAST_SECONDS = 100e-6  # Python adds about 1 us (docs/ring.md)
-
-
-def validity(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> pd.DataFrame:
-    """Whether our measurement of an MPI agrees with that of Intel's IMB-MPI1: one row per setting or MPI.
-
-    Both measure the slowest rank's mean over the calls of an out-of-place allreduce, in consecutive launches. Only
-    sizes are compared at which a call is so long that Python's overhead is less than 1 %.
-    """
-    pairs = [launch for launch in launches if launch.purpose == "validity"]
-    by_host: dict[tuple[str, str], list[MessageSizeLaunch]] = {}
-    for launch in pairs:
-        by_host.setdefault((launch.backend, launch.setting), []).append(launch)
-    rows = [(*host, *_agreement(own)) for host, own in by_host.items()]
-    mpis = {peer.name for peer in run.peers if peer.kind == "mpi"} - {row[0] for row in rows}
-    measured = dict.fromkeys(
-        launch.backend
-        for launch in launches
-        if launch.purpose == "measured" and launch.num_ranks <= len(run.cpus)
-    )
-    rows += [(name, "any setting", *_agreement([])) for name in measured if name in mpis]
-    return pd.DataFrame(rows, columns=["backend", "setting", "compared", "valid", "found"])
-
-
-def _agreement(launches: Sequence[MessageSizeLaunch]) -> tuple[bool, bool, str]:
-    """Whether there is a comparison, whether both agree, and the comparison in words."""
-    means = pd.DataFrame(_means(launches), columns=["program", "message_bytes", "block", "seconds"])
-    ours, theirs = (
-        means[means["program"] == name].pivot_table("seconds", "block", "message_bytes", aggfunc="last")
-        for name in ("dlscale", IMB)
-    )
-    sizes = [one for one in ours.columns.intersection(theirs.columns) if theirs[one].min() >= LEAST_SECONDS]
-    logs = np.log(pd.concat([ours[sizes], theirs[sizes]], axis=1).dropna())
-    if not sizes or logs.empty:
-        why = next((launch.failure for launch in launches if launch.failure), "nothing to compare it with")
-        return False, False, f"not compared with {IMB}: {why}"
-    num = len(sizes)
-    overall = ratio(*(np.exp(part.mean(axis=1)) for part in (logs.iloc[:, :num], logs.iloc[:, num:])))
-    ratios = sorted(((ratio(ours[one], theirs[one]), one) for one in sizes), key=lambda pair: pair[0].center)
-    least, most = (f"{with_limits(*found[:3])} at {size_text(one)}" for found, one in (ratios[0], ratios[-1]))
-    resolved = overall.low >= 1 - RESOLUTION and overall.high <= 1 + RESOLUTION
-    text = f"{with_limits(*overall[:3], write=digits(2))} of {IMB}'s time over {num} sizes; {least} to {most}"
-    valid = bool(resolved and abs(overall.center - 1) <= TOLERANCE)
-    return True, valid, text + ("" if resolved else "; too noisy to tell")
-
-
-def _means(launches: Sequence[MessageSizeLaunch]) -> Iterator[tuple[str, int, int, float]]:
-    for launch in launches:
-        for line in launch.references:
-            yield launch.program, line.message_bytes, launch.block, line.seconds
-        for num_bytes in {block.message_bytes for block in launch.samples}:
-            blocks = [block.nanoseconds for block in launch.samples if block.message_bytes == num_bytes]
-            by_rank = np.concatenate([np.asarray(block, np.float64) for block in blocks], axis=1).mean(axis=1)
-            yield launch.program, num_bytes, launch.block, 1e-9 * float(by_rank.max())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,6 @@ from dlscale.analysis.message_sizes import (
     DEFAULT,
     KEYS,
     PEER,
-    RING,
     RING_SHARED,
     STREAM,
     average_bus_bandwidths,
@@ -46,13 +44,13 @@ MANY_DECADES = 3  # of rates: an axis with powers of ten alone
 
 
 def blocks(
-    run: MessageSizeRun, launches: Sequence[MessageSizeLaunch], rows: pd.DataFrame, checks: pd.DataFrame
+    run: MessageSizeRun, launches: Sequence[MessageSizeLaunch], rows: pd.DataFrame
 ) -> Iterator[Table | Text]:
     """The whole report: tables, sentences, and what is missing."""
     yield from tables(run, rows)
     if not len(rows):
         yield Text("No launch gave a number.")
-    yield from map(Text, sentences(run, launches, checks))
+    yield from map(Text, sentences(run, launches))
     if missing := failures(run, launches):
         yield Text("Not measured", style="bold")
         yield from (Text(f"  {text}") for text in missing)
@@ -116,17 +114,18 @@ def heading(run: MessageSizeRun, collective: str, num_ranks: int) -> str:
     return f"{title}, {num_ranks} ranks on {num_ranks // run.ranks_per_node} nodes of {run.system}"
 
 
-def sentences(
-    run: MessageSizeRun, launches: Sequence[MessageSizeLaunch], checks: pd.DataFrame
-) -> Iterator[str]:
-    """What the tables do not say: their bound, what was tried, how messages moved, and whether IMB-MPI1 agrees."""
+def sentences(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> Iterator[str]:
+    """What the tables do not say: whether the machine was busy, their bound, what was tried, clocks of nodes."""
+    if run.busy:
+        yield f"The machine was busy: {run.busy}. Rates are too low; of launches in turn ratios hold better."
     measured = [launch for launch in launches if launch.purpose == "measured"]
     yield (
         f"Medians over {plural(run.num_blocks, 'launch')} of each launch's median call. *: the library's best setting "
         f"at that size. of bound: relative to {_bound(run)}. See docs/ring.md."
     )
-    if tried := [f"{choice.backend} {choice.num_tried}" for choice in run.chosen if choice.num_tried]:
-        yield f"Settings tried: {', '.join(tried)}."
+    tried = Counter(launch.backend for launch in launches if launch.purpose == "tuning")
+    if tried:
+        yield f"Settings tried: {', '.join(f'{name} {num}' for name, num in tried.items())}."
     blocks = [block for launch in measured for block in launch.samples]
     if trips := sorted(time for block in blocks for time in block.round_trip_nanoseconds):
         skew = np.median([skew for block in blocks for skew in block.spread_nanoseconds])
@@ -134,10 +133,6 @@ def sentences(
             f"Between nodes a message takes {trips[len(trips) // 2]} ns there and back ({trips[0]} to {trips[-1]}); "
             f"ranks start {number(1e-3 * float(skew))} us apart."
         )
-    yield from _choices(measured)
-    for check in checks[checks["compared"]].itertuples():
-        verdict = "agrees" if check.valid else "does not agree"
-        yield f"{check.backend} {verdict} with IMB-MPI1 within 5 %: {check.found}"
 
 
 def _bound(run: MessageSizeRun) -> str:
@@ -146,25 +141,6 @@ def _bound(run: MessageSizeRun) -> str:
     if not run.wire_bytes_per_second:
         return "nothing, as the system's file states no bandwidth of its network"
     return f"what a node's link carries ({number(1e-9 * run.wire_bytes_per_second)} GB/s in each direction)"
-
-
-def _choices(launches: Sequence[MessageSizeLaunch]) -> Iterator[str]:
-    """The variants that most launches of the ring ended with, sizes with the same one together."""
-    found: dict[tuple[int, str], dict[int, Counter[str]]] = {}
-    for launch in launches:
-        for choice in launch.choices:
-            if choice.operation == RING:
-                at = found.setdefault((launch.num_ranks, choice.collective), {})
-                at.setdefault(choice.up_to_bytes, Counter())[choice.variant] += 1
-    for (num_ranks, collective), by_size in sorted(found.items()):
-        words = []
-        usual = {size: by_size[size].most_common(1)[0] for size in sorted(by_size)}
-        for variant, group in itertools.groupby(usual, key=lambda size: usual[size][0]):
-            sizes = list(group)
-            differ = [size_text(size) for size in sizes if usual[size][1] < by_size[size].total()]
-            text = f"{variant} up to {size_text(sizes[-1])}"
-            words.append(f"{text} (not in every launch: {', '.join(differ)})" if differ else text)
-        yield f"The ring found fastest, {num_ranks} ranks, {collective}: {'; '.join(words)}."
 
 
 def failures(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> list[str]:
@@ -190,10 +166,9 @@ def as_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
     return rows_of(rows[list(KEYS)].replace({"failure": {"": None}}))
 
 
-def as_json(rows: pd.DataFrame, checks: pd.DataFrame) -> dict[str, Any]:
-    """All rows, and the comparison with IMB-MPI1."""
-    compared = rows_of(checks[["backend", "setting", "valid", "found"]])
-    return {"schema": 1, "rows": as_rows(rows), "validity": compared}
+def as_json(rows: pd.DataFrame) -> dict[str, Any]:
+    """All rows."""
+    return {"schema": 2, "rows": as_rows(rows)}
 
 
 def origin(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> dict[str, str]:
@@ -209,7 +184,6 @@ def write_files(
     run: MessageSizeRun,
     launches: Sequence[MessageSizeLaunch],
     rows: pd.DataFrame,
-    checks: pd.DataFrame,
     folder: Path,
 ) -> list[Path]:
     """Write the rows to `collectives.csv`, and a figure per number of ranks and operation; nothing without rows.
@@ -230,9 +204,8 @@ def write_files(
         write_atomically(folder / "collectives.csv", to_csv(lines), mode=0o644)
         written.append(folder / "collectives.csv")
     measured = rows[rows["median_seconds"].notna()]
-    invalid = dict.fromkeys(checks.loc[checks["compared"] & ~checks["valid"].astype(bool), "backend"])
     machine = f"{run.node['cpu_model']}, {len(run.cpus)} cores"
-    warning = f"invalid: {', '.join(invalid)} not within 5 % of IMB-MPI1" if invalid else ""
+    warning = f"busy machine: {run.busy}" if run.busy else ""
     theme.use()
     for (num_ranks, collective), own in measured.groupby(["num_ranks", "collective"], sort=False):
         name = f"collectives-{'' if collective == 'allreduce' else f'{collective}-'}{num_ranks}r"

@@ -103,12 +103,6 @@ def _messages() -> str:
     "--budget", type=Time(), default="14min", show_default=True, help="Wall time of the run: 90s, 14min, 1h."
 )
 @click.option("--seed", type=int, default=2018, show_default=True, help="Seed for the launch order.")
-@click.option(
-    "--reference",
-    multiple=True,
-    metavar="BACKEND=PATH",
-    help="IMB-MPI1 built with that MPI, to compare with; MPICH and Intel MPI need none.",
-)
 @_environments_option
 @results_option
 @json_option
@@ -145,7 +139,6 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
         budget_seconds=_budget(options["budget"]),
         seed=options["seed"],
         environments=options["environments"],
-        references=_references(options["reference"]),
         cluster=cluster,
         allow_open_ports=bool(options["allow_open_ports"]),
     )
@@ -206,17 +199,17 @@ def report(folder: Path | None, results: Path, as_json: bool) -> int:
 
 def _show(folder: Path, *, as_json: bool) -> int:
     from dlscale.analysis import message_sizes_report as shown
-    from dlscale.analysis.message_sizes import message_sizes, validity
+    from dlscale.analysis.message_sizes import message_sizes
     from dlscale.benchmarks.records.message_sizes import load_run
 
     run, launches = load_run(folder)
-    rows, checks = message_sizes(run, launches), validity(run, launches)
-    written = shown.write_files(run, launches, rows, checks, folder)
+    rows = message_sizes(run, launches)
+    written = shown.write_files(run, launches, rows, folder)
     failures = shown.failures(run, launches)
     if as_json:
-        click.echo(json.dumps(shown.as_json(rows, checks)))
+        click.echo(json.dumps(shown.as_json(rows)))
     else:
-        Console().print(*shown.blocks(run, launches, rows, checks), sep="\n")
+        Console().print(*shown.blocks(run, launches, rows), sep="\n")
         click.echo(f"written: {', '.join(path.name for path in written) or 'nothing'} in {folder}")
     return FAILED_CASES if failures else 0
 
@@ -282,16 +275,3 @@ def _rank_counts(counts: list[int]) -> list[int]:
     if min(counts) < 2:
         raise UsageError("--ranks 1: allreduce needs several ranks; give 2 or more")
     return counts
-
-
-def _references(words: tuple[str, ...]) -> dict[str, Path]:
-    references = {}
-    for word in words:
-        name, mark, path = word.partition("=")
-        if not mark or not Path(path).is_file():
-            raise UsageError(
-                f"--reference {word}: give BACKEND=PATH, where PATH is an IMB-MPI1 that was built with that MPI, "
-                "for instance openmpi=imb/IMB-MPI1"
-            )
-        references[name] = Path(path).absolute()
-    return references

@@ -9,27 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from dlscale.base import launchers
-from dlscale.base.errors import UsageError, unknown
+from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.probe import Probe
-from dlscale.benchmarks.message_sizes.peers import BETWEEN_GPUS, Peer, PeerSetting
+from dlscale.benchmarks.message_sizes.peers import BETWEEN_GPUS, Peer, load_peers, named_peers
 from dlscale.benchmarks.systems.start import Installation, start_on
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import with_capability
 from dlscale.collectives.addresses import refuse_machines
 
-TITLES = {
-    "ring": "ring",
-    "mpi": "MPI",
-    "gloo": "Gloo (torch.distributed)",
-    "horovod": "Horovod",
-    **{name: f"{name.upper()} (torch.distributed)" for name in BETWEEN_GPUS},
-}
-KINDS: Mapping[str, Literal["ring", "mpi"]] = {"ring": "ring", "mpi": "mpi"}  # the others are torch's
 OPEN_PORTS = with_capability("open_ports")  # whose sockets ask nobody who they are
 
 
@@ -55,18 +46,14 @@ class Cluster:
         self, program: Sequence[str], *, num_ranks: int, variables: Mapping[str, str], num_cpus: int
     ) -> list[str]:
         """The system's launcher, with that program on the first nodes that hold so many ranks."""
-        partition = self.system.partitions[self.system.partition or ""]
         placement = self.system.placement
+        own = placement.variables if placement else {}
         start = start_on(
             self.system,
-            partition,
+            self.system.partitions[self.system.partition or ""],
             nodes=self.nodes[: num_ranks // self.ranks_per_node],
             num_ranks=num_ranks,
-            variables={
-                **self.installation.variables,
-                **(placement.variables if placement else {}),
-                **variables,
-            },
+            variables={**self.installation.variables, **own, **variables},
             program=program,
             ranks_per_node=self.ranks_per_node,
         )
@@ -77,6 +64,22 @@ class Cluster:
             flavour=self.flavour,
             oversubscribed=self.ranks_per_node > num_cpus,
         )
+
+    def peers(self, names: Sequence[str], *, allow_open_ports: bool) -> list[Peer]:
+        """The libraries with these names, or all that may be asked for between nodes. Raises UsageError."""
+        for name in OPEN_PORTS:
+            if name in names:
+                refuse_machines(False, backend=name, allowed=allow_open_ports)
+        left_out = (*BETWEEN_GPUS, *(() if allow_open_ports else OPEN_PORTS))
+        rows = named_peers(
+            load_peers("between_nodes"), names, left_out, where="between nodes in this benchmark"
+        )
+        mpi = {"title": self.report.versions.get("mpi", "MPI")}
+        return [peer.model_copy(update=mpi) if peer.name == "mpi" else peer for peer in rows]
+
+    def unusable(self, peer: Peer) -> str | None:
+        """Why a library of the environment cannot be measured; None if it can."""
+        return self.report.problems.get(f"{peer.name}/torch")
 
 
 def cluster_here(
@@ -98,12 +101,12 @@ def cluster_here(
             f"launcher {system.launcher} of {system.name} starts no ranks of MPI, which the libraries compared here "
             "need; name another launcher in the system's file"
         )
-    report = environment.probe(installation, [(name, "torch") for name in TITLES])
     per_node = ranks_per_node or (system.placement.ranks_per_node if system.placement else 1)
     if per_node > system.num_cores():
         raise UsageError(
             f"--ranks-per-node {per_node}: nodes of {system.name} have {system.num_cores()} cores; give at most that"
         )
+    report = environment.probe(installation, [(peer.name, "torch") for peer in load_peers("between_nodes")])
     return Cluster(
         system=system,
         installation=installation,
@@ -113,34 +116,3 @@ def cluster_here(
         ranks_per_node=per_node,
         folder=folder,
     )
-
-
-def cluster_peers(names: Sequence[str], report: Probe, *, allow_open_ports: bool) -> list[Peer]:
-    """The libraries with these names, or all that may be asked for between nodes. Raises UsageError."""
-    for name in names:
-        if name != "all" and name not in TITLES:
-            raise UsageError(unknown("backend", name, TITLES, where="between nodes in this benchmark"))
-        if name in OPEN_PORTS:
-            refuse_machines(False, backend=name, allowed=allow_open_ports)
-    left = (*BETWEEN_GPUS, *(() if allow_open_ports else OPEN_PORTS))
-    allowed = [name for name in TITLES if name not in left]
-    chosen = [name for name in TITLES if name in names or ("all" in names and name in allowed)]
-    mpi = report.versions.get("mpi", "MPI")
-    return [
-        Peer(
-            name=name,
-            title=mpi if name == "mpi" else TITLES[name],
-            kind=KINDS.get(name, "torch"),
-            settings=[
-                PeerSetting(
-                    name="default", default=True, thread_level="single" if name == "mpi" else "multiple"
-                )
-            ],
-        )
-        for name in chosen
-    ]
-
-
-def cluster_unusable(peer: Peer, report: Probe) -> str | None:
-    """Why a library of the environment cannot be measured; None if it can."""
-    return report.problems.get(f"{peer.name}/torch")

@@ -37,9 +37,7 @@ from dlscale.collectives import with_capability
 from dlscale.collectives.registry import unavailable_because
 
 RING = "ring"
-BETWEEN_GPUS = with_capability(
-    "between_gpus"
-)  # only where named: the others move what lies in the host's memory
+BETWEEN_GPUS = with_capability("between_gpus")  # only where named: the others move the host's memory
 OWN = (RING, *BETWEEN_GPUS)  # measured in the environment that this program runs in
 PIP_SECONDS = 1800
 ThreadLevel = Literal["single", "multiple"]
@@ -54,13 +52,9 @@ class PeerSetting(Frozen):
     thread_level: ThreadLevel = "single"
     default: bool = False
 
-    def changes(self, collectives: Sequence[Collective]) -> bool:
-        """Whether it matters to any of the operations."""
-        return not self.operations or not set(self.operations).isdisjoint(collectives)
-
 
 class Peer(Frozen):
-    """A library with an allreduce; its kind is how the driver calls it, and what records call it."""
+    """A library with an allreduce; its kind is how it is called, and what records call it."""
 
     name: Name
     title: Text
@@ -72,14 +66,21 @@ class Peer(Frozen):
     settings: list[PeerSetting] = Field(min_length=1)
 
 
-class _File(Frozen):
-    peers: list[Peer]
+def load_peers(table: Literal["peers", "between_nodes"] = "peers") -> list[Peer]:
+    """A table of peers.toml, in its order."""
+    rows = tomllib.loads(Path(__file__).with_name("peers.toml").read_text("utf-8"))[table]
+    return [Peer.model_validate(row) for row in rows]
 
 
-def load_peers() -> list[Peer]:
-    """All of peers.toml, in its order."""
-    text = resources.files("dlscale.benchmarks.message_sizes").joinpath("peers.toml").read_text("utf-8")
-    return _File.model_validate(tomllib.loads(text)).peers
+def named_peers(
+    peers: Sequence[Peer], names: Sequence[str], left_out: Sequence[str] = BETWEEN_GPUS, *, where: str
+) -> list[Peer]:
+    """The peers with these names; for `all` every one but those `left_out`. Raises UsageError for an unknown name."""
+    known = [peer.name for peer in peers]
+    for name in names:
+        if name not in ("all", *known):
+            raise UsageError(unknown("backend", name, known, where=where))
+    return [peer for peer in peers if peer.name in names or ("all" in names and peer.name not in left_out)]
 
 
 # A study's backend `mpi` is the allreduce of the installed MPI; here each MPI is measured in an environment of its own.
@@ -87,24 +88,17 @@ MPI_PEERS = ("mpich", "openmpi", "intelmpi")
 
 
 def choose_peers(names: Sequence[str], collectives: Sequence[Collective] = COLLECTIVES) -> list[Peer]:
-    """The peers with these names, `mpi` for every MPI, or all for CPUs, with settings that matter to `collectives`.
+    """The peers of one node with these names, `mpi` for every MPI, with settings that matter to `collectives`.
 
     Raises UsageError for an unknown name.
     """
-    peers = load_peers()
-    known = [peer.name for peer in peers]
     names = [peer for name in names for peer in (MPI_PEERS if name == "mpi" else (name,))]
-    for name in names:
-        if name != "all" and name not in known:
-            raise UsageError(unknown("backend", name, known, where="in this benchmark"))
-    chosen = [
-        peer for peer in peers if peer.name in names or ("all" in names and peer.name not in BETWEEN_GPUS)
-    ]
+    given = set(collectives)
     return [
         peer.model_copy(
-            update={"settings": [setting for setting in peer.settings if setting.changes(collectives)]}
+            update={"settings": [it for it in peer.settings if given & set(it.operations or given)]}
         )
-        for peer in chosen
+        for peer in named_peers(load_peers(), names, where="in this benchmark")
     ]
 
 

@@ -1,41 +1,48 @@
-"""A run of the message-size benchmark: from a request to a folder of records.
+"""A run of the message-size benchmark: from a request to a folder of records, within a budget of wall time.
 
-It refuses sizes that the machine's memory cannot hold.
+A run tries the settings of each library briefly, then measures. Measured launches come in blocks, each block in an
+order of its own. The launches of a block, and those that try a library's settings, run together and take turns,
+because machines drift: what is compared was measured within a second or so.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
-import re
+import random
+import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import psutil
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, format_size
 from dlscale.benchmarks.launch import gpus
+from dlscale.benchmarks.launch.other_load import read_other_load
 from dlscale.benchmarks.launch.probe import commit, describe_node
 from dlscale.benchmarks.launch.supervisor import now
-from dlscale.benchmarks.message_sizes import schedule, together
-from dlscale.benchmarks.message_sizes.cluster import Cluster, cluster_peers, cluster_unusable
-from dlscale.benchmarks.message_sizes.launch import IMB, LaunchOrder
+from dlscale.benchmarks.message_sizes import launch
+from dlscale.benchmarks.message_sizes.cluster import Cluster
+from dlscale.benchmarks.message_sizes.launch import RING_SHARED, LaunchOrder, Machine
 from dlscale.benchmarks.message_sizes.peers import (
     Peer,
+    PeerSetting,
     choose_peers,
     place_of,
     read_note,
     unusable,
     with_libraries,
 )
-from dlscale.benchmarks.message_sizes.schedule import Part
-from dlscale.benchmarks.records.cell import Setting
+from dlscale.benchmarks.records.collective_operations import BY_NAME
 from dlscale.benchmarks.records.message_sizes import (
-    Chosen,
     Collective,
     MessageSizeLaunch,
     MessageSizeRun,
@@ -45,29 +52,190 @@ from dlscale.benchmarks.records.message_sizes import (
 )
 from dlscale.benchmarks.records.nodes import node_facts
 
-_CPUS = Path("/sys/devices/system/cpu")
+TUNING_SHARE = 0.3  # of the time of a number of ranks; measuring has the rest
+LEAST_SECONDS, MOST_SECONDS, MOST_TUNING_SECONDS = 0.4, 60.0, 3.0  # of timed calls in a launch
+START_SECONDS = {"ring": 3.0, "mpi": 2.0, "torch": 6.0}  # beside timed calls, until some launches were made
+LAUNCH_FACTOR, LAUNCH_SECONDS = 4, 60  # a launch that takes so many times its time, and so much more, hangs
+OVERTIME, LEAST_LIMIT = 0.05, 10  # a launch ends so much of the budget, or so many seconds, after its end
+OVERSUBSCRIBED_WEIGHT = 0.1  # of a number of ranks that share CPUs, in sharing the budget
+MOST_TUNED = 3  # settings beside the default ones
+LEAST_GAIN = 0.01  # a setting must make the library's best so much faster, over all sizes
 _MESSAGES = 2  # of the largest size, for some operations: the one that is moved, and where its result goes
-SPEAKS_ITS_ABI = ("mpich", "intelmpi")  # the IMB-MPI1 in Intel's wheel runs over these
+
+Choice = tuple[Peer, PeerSetting]
+Group = Sequence[LaunchOrder]  # that run together
 Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What a user asked for, checked."""
+
+    sizes: Sequence[int]
+    collectives: Sequence[Collective] = ("allreduce",)
+    rank_counts: Sequence[int]
+    backends: Sequence[str]
+    num_blocks: int
+    budget_seconds: float
+    seed: int
+    environments: Path  # the libraries' folder
+    cluster: Cluster | None = None  # several nodes, and rank counts that fill some of them
+    allow_open_ports: bool = False
+
+    def orders(self, peer: Peer, num_ranks: int, *, alone: bool = False) -> list[LaunchOrder]:
+        """The launches of a library in a block, which time its operations and the memory stream that bounds some.
+
+        Not the stream, nor the ring in memory of its own, if `alone` or between nodes, where memory is no bound.
+        """
+        own = "mpi" if peer.kind == "mpi" else peer.name
+        words = [own if name == "allreduce" else f"{own}:{name}" for name in self.collectives]
+        variants = [words]
+        if not (alone or self.cluster):
+            if any(BY_NAME[name].memory_bound for name in self.collectives):
+                words.append("stream")
+            if peer.kind == "ring" and "allreduce" in self.collectives:
+                variants.append([RING_SHARED])
+        default = next(setting for setting in peer.settings if setting.default)
+        return [
+            LaunchOrder(
+                purpose="measured",
+                block=0,
+                peer=peer,
+                setting=default,
+                num_ranks=num_ranks,
+                sizes=self.sizes,
+                operations=operations,
+            )
+            for operations in variants
+        ]
+
+    def trials(self, peer: Peer, num_ranks: int) -> list[LaunchOrder]:
+        """A launch of every setting of a library, the defaults first; none if it has but defaults."""
+        defaults = [setting for setting in peer.settings if setting.default]
+        others = [setting for setting in peer.settings if not setting.default]
+        random.Random(f"{self.seed} {peer.name}").shuffle(others)  # noqa: S311 - an order, not a secret
+        (order,) = self.orders(peer, num_ranks, alone=True)
+        tried = [*defaults, *others] if others else []
+        return [replace(order, purpose="tuning", setting=setting) for setting in tried]
+
+    def measurement(
+        self, choices: Sequence[Choice], num_ranks: int, *, oversubscribed: bool = False
+    ) -> list[LaunchOrder]:
+        """Blocks with the launches of every choice; of ranks that share CPUs, the operations alone."""
+        orders: list[LaunchOrder] = []
+        for block in range(self.num_blocks):
+            own = [
+                replace(order, block=block, setting=setting)
+                for peer, setting in choices
+                for order in self.orders(peer, num_ranks, alone=oversubscribed)
+            ]
+            random.Random(f"{self.seed} {num_ranks} {block}").shuffle(own)  # noqa: S311
+            orders += own
+        return orders
+
+
+def groups(orders: Sequence[LaunchOrder], most_together: int) -> list[Group]:
+    """The orders of each block, and trials of each library, in groups of at most so many, as equal as can be.
+
+    A library that never rests is alone.
+    """
+    made: list[Group] = []
+    for _, own in itertools.groupby(
+        orders, key=lambda it: (it.block, it.purpose == "tuning" and it.peer.name)
+    ):
+        in_block = list(own)
+        resting = [order for order in in_block if order.peer.rests]
+        num_groups = math.ceil(len(resting) / most_together)
+        made += [resting[index::num_groups] for index in range(num_groups)]
+        made += [[order] for order in in_block if not order.peer.rests]
+    return made
+
+
+@dataclass(slots=True)
+class Budget:
+    """The wall time of a run. What a launch takes is estimated from those of its library that were made."""
+
+    seconds: float
+    clock: Callable[[], float]
+    _begin: float = field(init=False)
+    _costs: dict[str, list[float]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._begin = self.clock()
+        self._costs = defaultdict(list)
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return self._begin + self.seconds - self.clock()
+
+    def spent(self, order: LaunchOrder, seconds: float) -> None:
+        """A launch took so long."""
+        self._costs[order.peer.name].append(max(0.0, seconds - order.seconds))
+
+    def cost(self, order: LaunchOrder) -> float:
+        """What a launch takes beside its timed calls."""
+        known = self._costs[order.peer.name]
+        return statistics.fmean(known) if known else START_SECONDS[order.peer.kind]
+
+    def timed(self, groups: Sequence[Group], until: float) -> Iterator[Group]:
+        """The groups one by one, with the time of each launch, as long as they end when `until` seconds are left.
+
+        What is left is shared equally among launches. A group for which too little is left is cut, and is the last.
+        """
+        for index, group in enumerate(groups):
+            left = self.left - until
+            orders = [order for later in groups[index:] for order in later]
+            share = (left - sum(map(self.cost, orders))) / len(orders)
+            least = itertools.accumulate(self.cost(order) + LEAST_SECONDS for order in group)
+            fitting = sum(seconds <= left for seconds in least)
+            if not fitting:
+                return
+            most = MOST_TUNING_SECONDS if group[0].purpose == "tuning" else MOST_SECONDS
+            seconds = min(max(share, LEAST_SECONDS), most)
+            limit = LAUNCH_SECONDS + LAUNCH_FACTOR * seconds
+            limit = max(min(limit, (self.left + OVERTIME * self.seconds) / fitting), LEAST_LIMIT)
+            yield [replace(order, seconds=seconds, limit_seconds=int(limit)) for order in group[:fitting]]
+            if fitting < len(group):
+                return
+
+
+def choose_settings(peer: Peer, launches: Iterable[MessageSizeLaunch]) -> list[PeerSetting]:
+    """The default settings and then, one by one, what lowers the library's best time over sizes and operations most.
+
+    A setting that failed or was not tried is left out. The mean is geometric: 10 % count the same at every size.
+    """
+    times = {launch.setting: seconds_by_point(launch) for launch in launches if launch.backend == peer.name}
+    table = pd.DataFrame({name: pd.Series(known, dtype=float) for name, known in times.items()})
+    settings = {setting.name: setting for setting in peer.settings}
+    chosen = [setting.name for setting in peer.settings if setting.default]
+    for _ in range(MOST_TUNED):
+        best = table.reindex(columns=chosen).min(axis=1).fillna(math.inf)
+        # What no chosen setting can do at all counts as ten times faster.
+        gains = np.log(table.rdiv(best, axis=0)).clip(0, math.log(10)).mean().drop(chosen, errors="ignore")
+        if not gains.max() >= LEAST_GAIN:
+            break
+        chosen.append(str(gains.idxmax()))
+    return [settings[name] for name in chosen]
+
+
+def seconds_by_point(launch: MessageSizeLaunch) -> dict[tuple[str, int], float]:
+    """The median over the calls of the slowest rank's time, by operation and bytes; a library's own operations only."""
+    calls: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for block in launch.samples:
+        if block.operation in ("mpi", launch.backend):
+            calls[block.collective, block.message_bytes] += np.max(block.nanoseconds, axis=0).tolist()
+    return {point: 1e-9 * statistics.median(values) for point, values in calls.items()}
 
 
 def usable_cpus() -> list[int]:
     """The CPUs that a run may use, ascending; of two threads of a core only the first."""
     allowed = sorted(os.sched_getaffinity(0))
-    firsts = {cpu: _first_sibling(cpu) for cpu in allowed}
-    return [cpu for cpu in allowed if firsts[cpu] == cpu or firsts[cpu] not in allowed]
-
-
-def _machine(cpus: Sequence[int], results: Path) -> dict[str, Setting]:
-    """Facts that numbers of this benchmark depend on."""
-    facts = node_facts(results=results, data=None)
-    return {
-        **describe_node(),
-        "num_cpus": len(os.sched_getaffinity(0)),
-        "num_cores": len(cpus),
-        "cache_bytes": facts.cache_bytes or 0,
-        "transparent_huge_pages": facts.transparent_huge_pages or "none",
-    }
+    cores: dict[str, int] = {}
+    for cpu in allowed:
+        path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        cores.setdefault(path.read_text(encoding="ascii") if path.exists() else str(cpu), cpu)
+    return list(cores.values())
 
 
 def most_together(num_ranks: int, largest: int) -> int:
@@ -85,31 +253,6 @@ def most_together(num_ranks: int, largest: int) -> int:
     return max(1, int(free * 2 / 3 / (num_ranks * largest)))
 
 
-def _first_sibling(cpu: int) -> int:
-    path = _CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list"
-    try:
-        return int(re.split("[,-]", path.read_text(encoding="ascii").strip())[0])
-    except (OSError, ValueError):
-        return cpu
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """What a user asked for, checked."""
-
-    sizes: Sequence[int]
-    collectives: Sequence[Collective] = ("allreduce",)
-    rank_counts: Sequence[int]
-    backends: Sequence[str]
-    num_blocks: int
-    budget_seconds: float
-    seed: int
-    environments: Path  # the peers' folder
-    references: Mapping[str, Path]  # IMB-MPI1 built for a peer's MPI
-    cluster: Cluster | None = None  # several nodes, and rank counts that fill some of them
-    allow_open_ports: bool = False
-
-
 class Run:
     """One run: `prepare` checks what can be measured, `measure` does it.
 
@@ -120,184 +263,66 @@ class Run:
         self, request: RunRequest, *, tell: Tell, progress: Tell, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._request, self._tell, self._progress, self._clock = request, tell, progress, clock
-        self._cpus = usable_cpus()
-        self._cluster = request.cluster
+        self._cpus, self._cluster = usable_cpus(), request.cluster
         if self._cluster:
-            self._peers = cluster_peers(
-                request.backends, self._cluster.report, allow_open_ports=request.allow_open_ports
-            )
+            self._peers = self._cluster.peers(request.backends, allow_open_ports=request.allow_open_ports)
         else:
             self._peers = choose_peers(request.backends, request.collectives)
+        self._machine = Machine(
+            cpus=self._cpus,
+            place_of=lambda name: place_of(name, request.environments),
+            cluster=self._cluster,
+        )
         self._position = 0
         self._most_together: dict[int, int] = {}  # launches, by number of ranks
         self.folder = Path()
-        self._campaign: MessageSizeRun | None = None
-        self._sweep = schedule.SweepRequest(
-            sizes=request.sizes,
-            num_blocks=request.num_blocks,
-            seed=request.seed,
-            collectives=request.collectives,
-            several_nodes=request.cluster is not None,
-        )
 
     def prepare(self, results: Path) -> MessageSizeRun:
         """The folder with what is to be measured. Raises UsageError if nothing can be."""
-        request = self._request
+        request, cluster = self._request, self._cluster
         for num_ranks in request.rank_counts:
-            per_node = self._cluster.ranks_per_node if self._cluster else num_ranks
+            per_node = cluster.ranks_per_node if cluster else num_ranks
             self._peers = with_libraries(self._peers, per_node, self._see_gpus)
             most = most_together(per_node, max(request.sizes))
-            self._most_together[num_ranks] = most
+            self._most_together[num_ranks] = 1 if cluster else most
         states = [self._state(peer) for peer in self._peers]
         if all(state.unusable for state in states):
             reasons = "; ".join(f"{state.name}: {state.unusable}" for state in states)
             raise UsageError(f"nothing can be measured ({reasons})")
-        self._campaign = MessageSizeRun(
+        load = read_other_load(gpus=False)
+        if not load.quiet:
+            self._tell(f"warning: the machine is busy: {load.text}")
+        campaign = MessageSizeRun(
             started=now(),
             commit=commit(),
             collectives=list(request.collectives),
-            system=self._cluster.system.title if self._cluster else None,
-            nodes=list(self._cluster.nodes) if self._cluster else [],
-            ranks_per_node=self._cluster.ranks_per_node if self._cluster else None,
-            wire_bytes_per_second=self._cluster.wire_bytes_per_second if self._cluster else None,
+            system=cluster.system.title if cluster else None,
+            nodes=list(cluster.nodes) if cluster else [],
+            ranks_per_node=cluster.ranks_per_node if cluster else None,
+            wire_bytes_per_second=cluster.wire_bytes_per_second if cluster else None,
             sizes=list(request.sizes),
             rank_counts=list(request.rank_counts),
             num_blocks=request.num_blocks,
             cpus=self._cpus,
+            busy=None if load.quiet else load.text,
             budget_seconds=request.budget_seconds,
             seed=request.seed,
-            node=_machine(self._cpus, results),
+            node={
+                **describe_node(),
+                "num_cpus": len(os.sched_getaffinity(0)),
+                "num_cores": len(self._cpus),
+                "cache_bytes": node_facts(results=results, data=None).cache_bytes or 0,
+            },
             peers=states,
         )
         self.folder = results / "collectives" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        write_campaign(self.folder, self._campaign)
-        return self._campaign
-
-    def measure(self) -> None:
-        """Everything, for every number of ranks, within the budget; finished launches are kept whatever happens."""
-        if self._campaign is None:
-            raise ValueError("prepare first")
-        peers = [
-            peer
-            for peer, state in zip(self._peers, self._campaign.peers, strict=True)
-            if state.unusable is None
-        ]
-        budget = schedule.Budget(self._request.budget_seconds, self._clock)
-        counts = sorted(self._request.rank_counts, key=self._oversubscribed)
-        weights = [schedule.OVERSUBSCRIBED_WEIGHT if self._oversubscribed(count) else 1.0 for count in counts]
-        for index in range(len(counts)):
-            # Of what is left of the budget: the seconds of each number of ranks, and those after it.
-            spans = [budget.left * weight / sum(weights[index:]) for weight in weights[index:]]
-            ends = [sum(spans[position + 1 :]) for position in range(len(spans))]
-            first, *others = zip(counts[index:], ends, spans, strict=True)
-            later = [part for count in others for part in self._parts(peers, *count)]
-            self._measure_count(peers, *first, budget=budget, later=later)
-
-    def _oversubscribed(self, num_ranks: int) -> bool:
-        """Whether ranks share CPUs."""
-        return num_ranks > len(self._cpus) and not self._cluster
-
-    def _measure_count(
-        self,
-        peers: Sequence[Peer],
-        num_ranks: int,
-        end: float,
-        span: float,
-        *,
-        budget: schedule.Budget,
-        later: Sequence[Part],
-    ) -> None:
-        """Everything with `num_ranks`; the `later` parts are those of other numbers."""
-        parts = self._parts(peers, num_ranks, end, span)
-        tried: list[MessageSizeLaunch] = []
-        for index, part in enumerate(parts[:-2], 1):
-            tried += self._run(part, [*parts[index:], *later], budget)
-        if not self._oversubscribed(num_ranks):
-            choices = [(peer, setting) for peer in peers for setting in schedule.choose_settings(peer, tried)]
-            self._note(choices, tried)
-            parts = self._parts(peers, num_ranks, end, span, choices)
-        self._run(parts[-2], [parts[-1], *later], budget)
-        self._run(parts[-1], later, budget)
-
-    def _parts(
-        self,
-        peers: Sequence[Peer],
-        num_ranks: int,
-        end: float,
-        span: float,
-        choices: Sequence[schedule.Choice] | None = None,
-    ) -> list[Part]:
-        """Trials of each library's settings, measurement of the `choices`, and comparison.
-
-        `end` is what must be left of the budget, `span` what there is before. Before the trials each library is taken
-        to get as many settings as it may. Ranks that share CPUs are measured at default settings only.
-        """
-        oversubscribed = self._oversubscribed(num_ranks)
-        choices = schedule.likely_choices(peers) if choices is None else choices
-        checks = (
-            [] if oversubscribed else schedule.validity(self._sweep, peers, self._references(), num_ranks)
-        )
-        tried = [peer for peer in peers if schedule.has_choice(peer) and not oversubscribed]
-        num_trials, num_done = sum(len(peer.settings) for peer in tried), 0
-        parts = []
-        for peer in tried:
-            num_done += len(peer.settings)
-            until = end + span * (1 - schedule.TUNING_SHARE * num_done / num_trials)
-            trials = schedule.tuning(self._sweep, peer, num_ranks)
-            parts.append(
-                Part(title=f"settings of {peer.title}", groups=self._groups(trials, num_ranks), until=until)
-            )
-        measured = schedule.measurement(self._sweep, choices, num_ranks, oversubscribed=oversubscribed)
-        reserve = schedule.VALIDITY_SHARE * span if checks else 0.0
-        title = f"measuring {num_ranks} ranks{' that share CPUs' if oversubscribed else ''}"
-        return [
-            *parts,
-            Part(title=title, groups=self._groups(measured, num_ranks), until=end + reserve),
-            Part(title=f"comparing with {IMB}", groups=[[order] for order in checks], until=end),
-        ]
-
-    def _groups(self, orders: Sequence[LaunchOrder], num_ranks: int) -> list[schedule.Group]:
-        """Which launches run together: between nodes none, and no more than memory holds the messages of."""
-        if self._cluster:
-            return [[order] for order in orders]
-        return schedule.groups(orders, self._most_together[num_ranks])
-
-    def _run(self, part: Part, later: Sequence[Part], budget: schedule.Budget) -> list[MessageSizeLaunch]:
-        """The launches of a part for which the budget has room."""
-        records: list[MessageSizeLaunch] = []
-        num_launches, numbers = len(part.orders), itertools.count(1)
-        for index, group in enumerate(budget.timed(part.groups, part.until)):
-            end = self._clock() + budget.rest([replace(part, groups=part.groups[index:]), *later])
-
-            def starting(order: LaunchOrder, end: float = end) -> None:
-                left = format_seconds(max(0.0, end - self._clock()))
-                self._progress(
-                    f"{part.title} {next(numbers)}/{num_launches}: {order.name}; about {left} left"
-                )
-
-            made = together.run_together(
-                group,
-                lambda name: place_of(name, self._request.environments),
-                position=self._position,
-                cpus=self._cpus,
-                cluster=self._cluster,
-                starting=starting,
-            )
-            self._position += len(made)
-            records += made
-            for order, record in zip(group, made, strict=True):
-                budget.spent(order, record.seconds)
-                add_launch(self.folder, record)
-                if record.failure:
-                    self._tell(f"failed: {order.name}: {record.failure}")
-        if missing := num_launches - len(records):
-            self._tell(f"{part.title}: the budget had no room for {missing} of {num_launches} launches")
-        return records
+        write_campaign(self.folder, campaign)
+        self._peers = [peer for peer, state in zip(self._peers, states, strict=True) if not state.unusable]
+        return campaign
 
     def _state(self, peer: Peer) -> PeerState:
         if self._cluster:
-            report = self._cluster.report
-            reason, versions = cluster_unusable(peer, report), report.versions
+            reason, versions = self._cluster.unusable(peer), self._cluster.report.versions
         else:
             place = place_of(peer.name, self._request.environments)
             note = read_note(place)
@@ -308,30 +333,55 @@ class Run:
         """What torch sees of the GPUs: the environment's on nodes, else that of this program."""
         return gpus.ask(self._cluster.installation, ["torch"]) if self._cluster else gpus.see(["torch"])
 
-    def _note(self, choices: Sequence[schedule.Choice], tried: Sequence[MessageSizeLaunch]) -> None:
-        """Which settings are measured; with several numbers of ranks the last choice stays."""
-        if self._campaign is None:
-            return
-        chosen = [
-            Chosen(
-                backend=name,
-                settings=[setting.name for peer, setting in choices if peer.name == name],
-                num_tried=sum(record.backend == name for record in tried),
-            )
-            for name in dict.fromkeys(peer.name for peer, _ in choices)
-        ]
-        self._campaign = self._campaign.model_copy(update={"chosen": chosen})
-        write_campaign(self.folder, self._campaign)
+    def measure(self) -> None:
+        """Everything, for every number of ranks, within the budget; finished launches are kept whatever happens."""
+        budget = Budget(self._request.budget_seconds, self._clock)
+        counts = sorted(self._request.rank_counts, key=self._oversubscribed)
+        weights = [OVERSUBSCRIBED_WEIGHT if self._oversubscribed(count) else 1.0 for count in counts]
+        for index, num_ranks in enumerate(counts):
+            span = budget.left * weights[index] / sum(weights[index:])
+            self._measure_count(num_ranks, budget, budget.left - span, span)
 
-    def _references(self) -> dict[str, Path]:
-        """IMB-MPI1 for each MPI: what the user built, or that of Intel's wheel where it speaks the MPI's ABI.
+    def _oversubscribed(self, num_ranks: int) -> bool:
+        """Whether ranks share CPUs."""
+        return num_ranks > len(self._cpus) and not self._cluster
 
-        None between nodes: there is nothing of the kind in a system's environment.
+    def _measure_count(self, num_ranks: int, budget: Budget, end: float, span: float) -> None:
+        """Everything with `num_ranks`: `end` must be left of the budget, `span` is what there is before.
+
+        Ranks that share CPUs are measured at default settings only.
         """
-        if self._cluster:
-            return {}
-        wheel = place_of("intelmpi", self._request.environments).folder / "bin" / IMB
-        return {
-            **(dict.fromkeys(SPEAKS_ITS_ABI, wheel) if wheel.exists() else {}),
-            **self._request.references,
-        }
+        request, oversubscribed = self._request, self._oversubscribed(num_ranks)
+        tried: list[MessageSizeLaunch] = []
+        trials = [order for peer in self._peers for order in request.trials(peer, num_ranks)]
+        if trials and not oversubscribed:
+            until = end + span * (1 - TUNING_SHARE)
+            tried = self._make(f"trying settings on {num_ranks} ranks", trials, budget, until=until)
+        choices = [(peer, setting) for peer in self._peers for setting in choose_settings(peer, tried)]
+        measured = request.measurement(choices, num_ranks, oversubscribed=oversubscribed)
+        title = f"measuring {num_ranks} ranks{' that share CPUs' if oversubscribed else ''}"
+        self._make(title, measured, budget, until=end)
+
+    def _make(
+        self, title: str, orders: Sequence[LaunchOrder], budget: Budget, *, until: float
+    ) -> list[MessageSizeLaunch]:
+        """The launches for which the budget has room."""
+        records: list[MessageSizeLaunch] = []
+        numbers = itertools.count(1)
+
+        def starting(order: LaunchOrder) -> None:
+            left = format_seconds(max(0.0, budget.left))
+            self._progress(f"{title} {next(numbers)}/{len(orders)}: {order.name}; at most {left} left")
+
+        for group in budget.timed(groups(orders, self._most_together[orders[0].num_ranks]), until):
+            made = launch.run_together(group, self._machine, position=self._position, starting=starting)
+            self._position += len(made)
+            records += made
+            for order, record in zip(group, made, strict=True):
+                budget.spent(order, record.seconds)
+                add_launch(self.folder, record)
+                if record.failure:
+                    self._tell(f"failed: {order.name}: {record.failure}")
+        if missing := len(orders) - len(records):
+            self._tell(f"{title}: the budget had no room for {missing} of {len(orders)} launches")
+        return records

@@ -27,9 +27,7 @@ class CollectiveOperation:
     name: str
     title: str
     message: str  # who has what before and after, for people
-    bus_factor: Callable[
-        [int], float
-    ]  # from P: what each rank must send or receive per byte of the message, at least
+    bus_factor: Callable[[int], float]  # from P: what each rank must send or receive per byte, at least
     given: Values  # what a rank begins with
     wanted: Values  # what it must end with, or the beginning of it: nothing where it does not count
     in_parts: bool = False  # the message is cut into a part per rank

@@ -18,7 +18,7 @@ from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES
 
-SCHEMA_VERSION: Final = 6  # those before had states of the caches
+SCHEMA_VERSION: Final = 6  # earlier ones had states of the caches
 
 
 def _known(name: str) -> str:
@@ -28,14 +28,14 @@ def _known(name: str) -> str:
 
 
 Collective = Annotated[str, AfterValidator(_known)]
-# The purpose of a launch: choosing settings, the measurement itself, or a comparison with other benchmarks.
+# Choosing settings, or the measurement itself; "validity" is a comparison with IMB-MPI1 by an earlier version.
 Purpose = Literal["tuning", "measured", "validity"]
 
 
 class Samples(Frozen):
     """One block of calls."""
 
-    operation: Name  # name of the driver: "mpi", "ring", "stream", "gloo" ...
+    operation: Name  # "mpi", "ring", "stream", "gloo" ...
     collective: Collective = "allreduce"  # that of a stream too
     message_bytes: PositiveInt  # asked for; `CollectiveOperation.message` says what it means
     used_bytes: PositiveInt | None = None  # of whole elements per rank; None: all
@@ -68,32 +68,14 @@ class CellFailure(Frozen):
     reason: Text
 
 
-class Choice(Frozen):
-    """How the ring moved messages of more than half of `up_to_bytes` and at most so many at the end of a launch."""
-
-    operation: Name
-    collective: Name
-    up_to_bytes: PositiveInt
-    variant: Text
-    gigabytes_per_second: dict[Text, float]  # of all variants that were tried, when they were tried last
-
-
-class ReferenceTime(Frozen):
-    """A result of another benchmark: the slowest rank's mean over the calls."""
-
-    message_bytes: PositiveInt
-    num_calls: PositiveInt
-    seconds: float
-
-
-class MessageSizeLaunch(Frozen):
+class MessageSizeLaunch(Frozen, extra="ignore"):  # earlier versions wrote more
     """One mpiexec, from its start to its end."""
 
     schema_version: Literal[6] = SCHEMA_VERSION
     purpose: Purpose
     block: NonNegativeInt  # launches of one block ran close in time
     position: NonNegativeInt  # in the order of all launches
-    # The position of the first launch of those that ran at the same time and took turns: their rounds with one number
+    # The position of the first of the launches that ran at the same time and took turns: their rounds with one number
     # were measured right after each other. None: it was alone.
     together: NonNegativeInt | None = None
     backend: Name
@@ -103,16 +85,13 @@ class MessageSizeLaunch(Frozen):
     thread_level_provided: Text | None = None
     num_ranks: PositiveInt
     num_nodes: PositiveInt = 1
-    program: Literal["dlscale", "IMB-MPI1"]
-    operations: list[Text] = []  # asked for: "mpi", an allreduce, or "mpi:broadcast"; [] of IMB-MPI1
+    operations: list[Text] = []  # asked for: "mpi", an allreduce, or "mpi:broadcast"
     command: Text
     started: Text  # UTC
     seconds: float  # of its own: without those in which it waited for its turns
     library: Text | None = None  # as the MPI names itself
     barrier: Text | None = None
     samples: list[Samples] = []
-    choices: list[Choice] = []
-    references: list[ReferenceTime] = []
     failures: list[CellFailure] = []
     failure: Text | None = None  # of the launch as a whole
     log_tail: Text = ""
@@ -125,7 +104,7 @@ class MessageSizeLaunch(Frozen):
 
 
 class PeerState(Frozen):
-    """The state of a requested peer."""
+    """The state of a requested library."""
 
     name: Name
     title: Text
@@ -134,15 +113,7 @@ class PeerState(Frozen):
     unusable: Text | None  # why it was not measured
 
 
-class Chosen(Frozen):
-    """The chosen settings of a peer, and how many were tried."""
-
-    backend: Name
-    settings: list[Text]
-    num_tried: NonNegativeInt
-
-
-class MessageSizeRun(Frozen):
+class MessageSizeRun(Frozen, extra="ignore"):
     """The run that a folder of launches belongs to."""
 
     schema_version: Literal[6] = SCHEMA_VERSION
@@ -157,11 +128,11 @@ class MessageSizeRun(Frozen):
     rank_counts: list[PositiveInt]
     num_blocks: PositiveInt
     cpus: list[NonNegativeInt]
+    busy: Text | None = None  # what other programs used right before the run, if that was more than a little
     budget_seconds: float
     seed: int
     node: dict[Text, Setting]
     peers: list[PeerState]
-    chosen: list[Chosen] = []
 
 
 CAMPAIGN_FILE = "campaign.json"
@@ -169,7 +140,7 @@ LAUNCHES = "launches"
 
 
 def write_campaign(folder: Path, campaign: MessageSizeRun) -> None:
-    """Create the folder and write its run, replacing an earlier one."""
+    """Create the folder and write its run."""
     make_folder(folder / LAUNCHES)
     write_atomically(folder / CAMPAIGN_FILE, campaign.model_dump_json(indent=1) + "\n")
 
@@ -187,9 +158,9 @@ def add_launch(folder: Path, launch: MessageSizeLaunch) -> Path:
 def load_run(folder: Path) -> tuple[MessageSizeRun, list[MessageSizeLaunch]]:
     """A run's campaign and its launches in order. Raises UsageError for a file that is missing or invalid."""
     path = folder / CAMPAIGN_FILE
+    launches = []
     try:
         campaign = MessageSizeRun.model_validate_json(read_regular(path))
-        launches = []
         for path in sorted((folder / LAUNCHES).glob("[0-9]*.json")):
             launches.append(MessageSizeLaunch.model_validate_json(read_regular(path)))
     except OSError as error:
@@ -198,8 +169,7 @@ def load_run(folder: Path) -> tuple[MessageSizeRun, list[MessageSizeLaunch]]:
         ) from None
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in problem["loc"]) or "top level"
-        if where == "schema_version":
+        if problem["loc"] == ("schema_version",):
             raise UsageError(
                 f"{path} is a record of schema {problem['input']!r}, and this version reads {SCHEMA_VERSION}; report "
                 "it with the version that wrote it, or run again"

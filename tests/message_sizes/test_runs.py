@@ -13,8 +13,8 @@ import pytest
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.cli import FAILED_CASES, main
 from dlscale.benchmarks.message_sizes import peers as setup
-from dlscale.benchmarks.message_sizes import schedule
-from dlscale.benchmarks.message_sizes.launch import DRIVER
+from dlscale.benchmarks.message_sizes import run as message_sizes_run
+from dlscale.benchmarks.message_sizes.launch import START
 from dlscale.benchmarks.message_sizes.peers import Peer, choose_peers, place_of
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES
 
@@ -51,16 +51,16 @@ def driver(
     tmp_path: Path, change: str = "", *, num_ranks: int = 1, **options: str
 ) -> tuple[subprocess.CompletedProcess[str], list[dict]]:
     """The driver as it is, or with other libraries, which `change` puts in; what it wrote."""
-    flags, output = tmp_path / "flags", tmp_path / "output"
+    flags, output = tmp_path / "flags", tmp_path / "samples.jsonl"
     flags.touch()
     cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))[:num_ranks]))
     words = {"cpus": cpus, "num-ranks": str(num_ranks), "sizes": "4096", "seconds": "0.1", "limit": "60"}
-    words |= {"output": str(output), "flags": str(flags), "store": str(tmp_path / "store"), **options}
-    program = f"from dlscale.benchmarks.message_sizes.driver import libraries, rank\n{change}\nrank.main()"
+    words |= {"folder": str(tmp_path), "flags": str(flags), **options}
+    program = f"from dlscale.benchmarks.message_sizes import calls, rank\n{change}\nrank.main()"
     done = subprocess.run(
         [
             *(str(Path(sys.prefix) / "bin" / "mpiexec"), "-n", str(num_ranks), sys.executable),
-            *(["-c", program] if change else [str(DRIVER)]),
+            *(["-c", program] if change else [str(START)]),
             *(part for name, value in words.items() for part in (f"--{name}", value)),
         ],
         capture_output=True,
@@ -88,7 +88,7 @@ def test_a_whole_run(
 
     So long that no time may be left there for the larger size, which is told and no failure of the launch.
     """
-    monkeypatch.setattr(schedule, "MOST_SECONDS", 1.0)
+    monkeypatch.setattr(message_sizes_run, "MOST_SECONDS", 1.0)
     results = tmp_path / "results"
     words = ("--environments", str(environments), "--backends", f"ring,{peer.name}", "--sizes", "4KiB,256KiB")
     words += ("--ranks", "2,4", "--launches", "1", "--budget", "10min", "--results", str(results), "--json")
@@ -143,7 +143,7 @@ def test_a_settings_thread_level_reaches_the_library(tmp_path: Path, asked: str)
 @pytest.mark.parametrize(
     ("backend", "operations"),
     [
-        ("mpi", "mpi,mpi-copy,stream," + ",".join(f"mpi:{name}" for name in COLLECTIVES[1:])),
+        ("mpi", "mpi,stream," + ",".join(f"mpi:{name}" for name in COLLECTIVES[1:])),
         ("ring", "ring,ring-shared,stream," + ",".join(f"ring:{name}" for name in COLLECTIVES[1:])),
     ],
 )
@@ -163,7 +163,7 @@ def test_every_call_of_every_rank_is_there(tmp_path: Path, backend: str, operati
     [
         ({"operations": "sing"}, "KeyError: 'sing'"),
         ({"flags": "/nowhere/flags"}, "No such file or directory: '/nowhere/flags'"),
-        ({"output": "/nowhere/output"}, "No such file or directory: '/nowhere/output'"),
+        ({"folder": "/nowhere"}, "No such file or directory: '/nowhere/samples.jsonl'"),
     ],
 )
 def test_a_mistake_ends_it_at_once(tmp_path: Path, options: dict[str, str], expected: str):
@@ -174,12 +174,12 @@ def test_a_mistake_ends_it_at_once(tmp_path: Path, options: dict[str, str], expe
 
 def test_what_would_not_end_in_time_is_not_begun(tmp_path: Path):
     """Without time for it, sizes are left out; the alarm took the whole launch, though most of it had been measured."""
-    start = "lambda *_: libraries.Library('x', 'single', [sleeping], lambda: None)"
+    start = "lambda *_: calls.Library('x', 'single', {'mpi': sleeping}, lambda: None)"
     done, lines = driver(
         tmp_path,
         "import time; slow = lambda _: lambda: time.sleep(0.02)\n"
-        "sleeping = libraries.Operation('mpi', 'allreduce', slow, checked=False)\n"
-        f"libraries.START['mpi'] = {start}\n",
+        "sleeping = calls.Operation('allreduce', slow, checked=False)\n"
+        f"calls.START['mpi'] = {start}\n",
         backend="mpi",
         operations="mpi",
         sizes="4096,8192,16384",
@@ -192,12 +192,12 @@ def test_what_would_not_end_in_time_is_not_begun(tmp_path: Path):
 
 def test_an_operation_that_tries_variants_is_not_timed_before_it_has_tried_all(tmp_path: Path):
     """A short budget ended its warm-up, and the trials of slow variants were timed."""
-    start = "lambda *_: libraries.Library('x', 'single', [sleeping], lambda: None)"
+    start = "lambda *_: calls.Library('x', 'single', {'ring': sleeping}, lambda: None)"
     done, lines = driver(
         tmp_path,
         "import time; slow = lambda _: lambda: time.sleep(0.02)\n"
-        "sleeping = libraries.Operation('ring', 'allreduce', slow, checked=False)\n"
-        f"libraries.START['ring'] = {start}\n",
+        "sleeping = calls.Operation('allreduce', slow, checked=False)\n"
+        f"calls.START['ring'] = {start}\n",
         backend="ring",
         operations="ring",
     )
@@ -207,7 +207,7 @@ def test_an_operation_that_tries_variants_is_not_timed_before_it_has_tried_all(t
 
 def test_a_rank_that_fails_ends_the_others(tmp_path: Path):
     """It used to wait, as Python ended, in MPI for ranks that waited for it, until all were ended by their alarm."""
-    done, _ = driver(tmp_path, num_ranks=2, backend="mpi", operations="mpi", limit="30", output="/nowhere/o")
+    done, _ = driver(tmp_path, num_ranks=2, backend="mpi", operations="mpi", limit="30", folder="/nowhere")
     assert done.returncode != 0
     assert "collectives benchmark: FileNotFoundError" in done.stderr
     assert "Alarm clock" not in done.stdout + done.stderr
@@ -221,8 +221,8 @@ def test_a_wrong_result_is_a_failure_and_no_number(tmp_path: Path):
         "    def call():\n"
         "        message[:-1] *= 1; message[-1] = 0\n"
         "    return call\n"
-        "forgetting = libraries.Operation('mpi', 'allreduce', forgetful)\n"
-        "libraries.START['mpi'] = lambda *_: libraries.Library('x', 'single', [forgetting], lambda: None)\n",
+        "forgetting = calls.Operation('allreduce', forgetful)\n"
+        "calls.START['mpi'] = lambda *_: calls.Library('x', 'single', {'mpi': forgetting}, lambda: None)\n",
         backend="mpi",
         operations="mpi,mpi:broadcast",
     )
@@ -239,7 +239,7 @@ def test_tensors_of_a_device_go_through_the_same_loop(tmp_path: Path):
         tmp_path,
         "import atexit, torch\n"
         "waits = []\n"
-        "libraries.START['nccl'] = lambda options, place: libraries.on_devices(\n"
+        "calls.START['nccl'] = lambda options, place: calls.on_devices(\n"
         "    options, place, 'gloo', torch.device('cpu'), lambda: waits.append(1), title='x')\n"
         "atexit.register(lambda: print(len(waits)))\n",
         backend="nccl",

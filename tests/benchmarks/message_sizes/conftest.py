@@ -49,8 +49,9 @@ def place(tmp_path: Path) -> Place:
 
 
 def write_mpiexec(place: Place, body: str) -> None:
-    """An mpiexec that does `body`, where $output is the file that the program would write."""
+    """An mpiexec that does `body`; $output is the file that the program would write, in $folder."""
     place.mpiexec.parent.mkdir(parents=True, exist_ok=True)
-    find = 'for word in "$@"; do [ "$last" = --output ] && output=$word; last=$word; done\n'
+    find = 'for word in "$@"; do [ "$last" = --folder ] && folder=$word; last=$word; done\n'
+    find += "output=$folder/samples.jsonl\n"
     place.mpiexec.write_text(f"#!/bin/bash\n{find}{body}\n")
     place.mpiexec.chmod(0o755)

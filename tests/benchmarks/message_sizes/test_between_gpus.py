@@ -11,7 +11,7 @@ import torch
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.launch.gpus import Gpus, SeenGpus
-from dlscale.benchmarks.message_sizes.driver import libraries
+from dlscale.benchmarks.message_sizes import calls
 from dlscale.benchmarks.message_sizes.peers import choose_peers, with_libraries
 
 LIBRARIES = {"nccl": "RCCL 2.22.3", "xccl": "oneCCL"}
@@ -76,9 +76,9 @@ def test_a_rank_moves_what_lies_on_its_own_gpu(backend: str, kind: str, monkeypa
     )
     monkeypatch.setattr("dlscale.models.frameworks.gpu_module", lambda _: gpus)
     monkeypatch.setattr(torch, kind, SimpleNamespace(synchronize=done.append))
-    monkeypatch.setattr(libraries, "on_devices", lambda *given, title: [*given, title])
-    start: Any = libraries.START[backend]
-    _, _, name, device, wait, title = start(None, libraries.RankNumbers(5, 8, 1))
+    monkeypatch.setattr(calls, "on_devices", lambda *given, title: [*given, title])
+    start: Any = calls.START[backend]
+    _, _, name, device, wait, title = start(None, calls.RankNumbers(5, 8, 1))
     wait()
     assert (name, done) == (backend, [1, torch.device(kind, 1)])
     assert device == torch.device(kind, 1)

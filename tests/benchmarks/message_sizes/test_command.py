@@ -9,25 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.message_sizes.launch import DRIVER, LaunchOrder, command_of
+from dlscale.benchmarks.message_sizes.launch import START, LaunchOrder, Machine
 from dlscale.benchmarks.message_sizes.peers import PeerSetting, Place, load_peers
 
 from .conftest import write_mpiexec
 
-COMMON = (
-    "--sizes 4096,8192 --seconds 1.50 --limit 66 --turns 1 "
-    "--output {spool}/samples.jsonl --flags /flags --store {spool}/store"
-)
+
+def line(order: LaunchOrder, place: Place | None = None) -> str:
+    machine = Machine(cpus=[0, 1], place_of=lambda _: place or Place(Path("/env")))
+    return " ".join(machine.command(order, Path("/spool"), Path("/flags")))
 
 
-def line(order: LaunchOrder, place: Place | None = None, spool: Path = Path("/spool")) -> str:
-    place = place or Place(Path("/env"))
-    return " ".join(command_of(order, place, spool, Path("/flags"), cpus=[0, 1]))
-
-
-def driver(backend: str, operations: str, thread_level: str = "single") -> str:
+def program(backend: str, operations: str, thread_level: str = "single") -> str:
     own = f"--num-ranks 2 --backend {backend} --operations {operations} --thread-level {thread_level}"
-    return f"/env/bin/python -P {DRIVER} --cpus 0,1 --folder /spool {own} {COMMON.format(spool='/spool')}"
+    common = "--sizes 4096,8192 --seconds 1.50 --limit 66 --turns 1 --folder /spool --flags /flags"
+    return f"/env/bin/python -P {START} --cpus 0,1 {own} {common}"
 
 
 CMA = PeerSetting(name="CMA", thread_level="multiple", variables={"MPIR_CVAR_CH4_CMA_ENABLE": "1"})
@@ -35,9 +31,9 @@ HYDRA = "/env/bin/mpiexec -launcher fork -rmk user -n 2 -bind-to none -genv OMP_
 
 
 def test_an_mpi_and_a_setting_which_is_its_variables(order: LaunchOrder):
-    assert line(order) == f"{HYDRA} {driver('mpi', 'mpi,stream')}"
+    assert line(order) == f"{HYDRA} {program('mpi', 'mpi,stream')}"
     assert line(replace(order, setting=CMA)) == (
-        f"{HYDRA} -genv MPIR_CVAR_CH4_CMA_ENABLE 1 {driver('mpi', 'mpi,stream', 'multiple')}"
+        f"{HYDRA} -genv MPIR_CVAR_CH4_CMA_ENABLE 1 {program('mpi', 'mpi,stream', 'multiple')}"
     )
 
 
@@ -50,9 +46,9 @@ def test_oversubscribed_ranks_of_open_mpi(order: LaunchOrder, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("name", ["gloo", "horovod", "ring"])
-def test_every_library_has_the_same_driver(order: LaunchOrder, name: str):
+def test_every_library_has_the_same_program(order: LaunchOrder, name: str):
     peer = order.peer.model_copy(update={"name": name, "kind": "ring" if name == "ring" else "torch"})
-    assert line(replace(order, peer=peer, operations=[name])).endswith(driver(name, name))
+    assert line(replace(order, peer=peer, operations=[name])).endswith(program(name, name))
 
 
 def test_the_rings_mpiexec_is_asked_whose_it_is(order: LaunchOrder, place: Place):
@@ -61,16 +57,6 @@ def test_the_rings_mpiexec_is_asked_whose_it_is(order: LaunchOrder, place: Place
     assert " --bind-to none " in line(replace(order, peer=peer), place)
     write_mpiexec(place, "echo 'HYDRA build details:'")
     assert " -bind-to none " in line(replace(order, peer=peer), place)
-
-
-def test_imb_runs_on_the_same_cpus_and_sizes(order: LaunchOrder, tmp_path: Path):
-    theirs = replace(order, purpose="validity", program="IMB-MPI1", reference=Path("/imb/IMB-MPI1"))
-    assert line(theirs, spool=tmp_path) == (
-        f"{HYDRA} -genv LD_LIBRARY_PATH /env/lib "
-        f"{sys.executable} -P {DRIVER} --cpus 0,1 --folder {tmp_path} --num-ranks 2 --exec /imb/IMB-MPI1 "
-        f"-thread_level single Allreduce -npmin 2 -sync on -time 0.75 -msglog 0:14 -msglen {tmp_path}/lengths"
-    )
-    assert (tmp_path / "lengths").read_text() == "4096\n8192\n"
 
 
 def test_every_peer_has_a_default_and_no_setting_twice():
@@ -84,12 +70,12 @@ def test_every_peer_has_a_default_and_no_setting_twice():
         assert len(meanings) == len(set(meanings)), peer.name
 
 
-def test_the_driver_needs_numpy_and_nothing_else(tmp_path: Path):
+def test_a_rank_needs_numpy_and_nothing_else(tmp_path: Path):
     """A library's environment has no dlscale and none of its dependencies."""
     for folder in Path(np.__file__).parents[1].glob("numpy*"):
         (tmp_path / folder.name).symlink_to(folder)
     done = subprocess.run(
-        [sys.executable, "-S", str(DRIVER), "--help"],
+        [sys.executable, "-S", str(START), "--help"],
         env={"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.message_sizes import together
-from dlscale.benchmarks.message_sizes.launch import LaunchOrder, imb_times
+from dlscale.benchmarks.message_sizes import launch
+from dlscale.benchmarks.message_sizes.launch import LaunchOrder, Machine
 from dlscale.benchmarks.message_sizes.peers import Place
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Samples
 
@@ -23,7 +23,7 @@ Run = Callable[[str], MessageSizeLaunch]
 def run(order: LaunchOrder, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     memory = tmp_path / "memory"  # which no other test looks at
     memory.mkdir()
-    monkeypatch.setattr(together, "MEMORY", memory)
+    monkeypatch.setattr(launch, "MEMORY", memory)
 
     def started(body: str) -> MessageSizeLaunch:
         write_mpiexec(place, body)
@@ -32,8 +32,12 @@ def run(order: LaunchOrder, place: Place, tmp_path: Path, monkeypatch: pytest.Mo
     return started
 
 
+def at(place: Place) -> Machine:
+    return Machine(cpus=[0, 1], place_of=lambda _: place)
+
+
 def run_alone(order: LaunchOrder, place: Place, position: int = 0) -> MessageSizeLaunch:
-    (record,) = together.run_together([order], lambda _: place, position=position, cpus=[0, 1])
+    (record,) = launch.run_together([order], at(place), position=position)
     return record
 
 
@@ -49,8 +53,8 @@ def test_a_good_launch(run: Run):
     assert record.samples[0].nanoseconds == [[1000, 1100], [1050, 1090]]
     assert record.failures[0].reason == "wrong result"
     assert (record.position, record.block, record.setting) == (7, 1, "default")
-    assert "--output <spool>/samples.jsonl --flags <flags> --store <spool>/store" in record.command
-    assert not list(together.MEMORY.iterdir())
+    assert "--folder <spool> --flags <flags>" in record.command
+    assert not list(launch.MEMORY.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -91,7 +95,7 @@ def test_no_mpiexec(order: LaunchOrder, place: Place):
 def test_what_hangs_is_ended_with_all_that_it_started(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(together, "GRACE_SECONDS", -65.7)
+    monkeypatch.setattr(launch, "GRACE_SECONDS", -65.7)
     record = run(f"sleep 300 &\necho $! > {tmp_path}/pid\nsleep 300")
     assert record.failure == "not finished after 66 s, and ended"
     child = int((tmp_path / "pid").read_text())
@@ -113,7 +117,6 @@ def gone(pid: int) -> bool:
 
 # A launch that waits for its turn a number of times, and says when it has one.
 IN_TURN = """
-folder=$(dirname $output)
 exec 3<$folder/turn 4>$folder/waiting
 for round in 1 2 3; do
   printf x >&4
@@ -139,7 +142,7 @@ def named_orders(order: LaunchOrder, place: Place) -> Callable[[str], list[Launc
 
 
 def run_all(orders: list[LaunchOrder], place: Place) -> list[MessageSizeLaunch]:
-    return together.run_together(orders, lambda _: place, position=5, cpus=[0, 1])
+    return launch.run_together(orders, at(place), position=5)
 
 
 def name_from_arguments() -> str:
@@ -170,41 +173,10 @@ def test_one_that_fails_or_hangs_in_its_turn_does_not_take_the_others_with_it(
     monkeypatch: pytest.MonkeyPatch,
     trouble: str,
 ):
-    monkeypatch.setattr(together, "GRACE_SECONDS", -65)
+    monkeypatch.setattr(launch, "GRACE_SECONDS", -65)
     log = tmp_path / "log"
     spoiled = IN_TURN.replace("  echo", f'  [ "$name $round" = "b 2" ] && {trouble}\n  echo')
     body = name_from_arguments() + spoiled.format(log=log) + lines(HEADER, BLOCK, END)
     records = run_all(named_orders(body), place)
     assert [one.failure is None for one in records] == [True, False, True]
     assert log.read_text().split() == ["a1", "b1", "c1", "c2", "a2", "a3", "c3"]
-
-
-IMB = """
-#----------------------------------------------------------------
-# Benchmarking Allreduce
-# #processes = 2
-#----------------------------------------------------------------
-       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]
-            0          200         0.03         0.03         0.03
-         4096          200         3.79         6.42         5.10
-     16777216           16       802.25      1803.88      1303.06
-
-# All processes entering MPI_Finalize
-"""
-
-
-def test_the_table_of_imb(order: LaunchOrder, place: Place, tmp_path: Path):
-    table = tmp_path / "table"
-    table.write_text(IMB)
-    write_mpiexec(place, f"cat {table}")
-    theirs = replace(order, program="IMB-MPI1", reference=Path("/imb/IMB-MPI1"))
-    record = run_alone(theirs, place)
-    assert record.failure is None
-    times = [(line.message_bytes, line.num_calls, line.seconds) for line in record.references]
-    assert times == [(4096, 200, pytest.approx(6.42e-6)), (2**24, 16, pytest.approx(1803.88e-6))]
-
-
-def test_lines_that_only_look_like_imbs_are_left_out():
-    text = "   4  0000  1.02  2.30  1.55\n   8  10  1.02  2..30  1.55\n   16  10  1.02  2.30  1.55\n"
-    (found,) = imb_times(text)
-    assert (found.message_bytes, found.num_calls, found.seconds) == (16, 10, pytest.approx(2.30e-6))

@@ -25,8 +25,6 @@ from dlscale.benchmarks.message_sizes.peers import choose_peers
         ("--budget soon", ["--budget", "'soon'"]),
         ("--budget 0", ["--budget 0", "no time"]),
         ("--backends rccl", ["'rccl'", "ring, mpich, openmpi, intelmpi, gloo, horovod, nccl, xccl"]),
-        ("--reference openmpi", ["BACKEND=PATH"]),
-        ("--reference openmpi=/nowhere", ["BACKEND=PATH"]),
         ("--sizes 100GiB --ranks 64", ["100 GiB", "64 ranks", "smaller sizes"]),
         ("--backends mpich --environments {folder}", ["nothing can be measured", "make collectives-setup"]),
         ("report --results {folder}", ["no run of this benchmark", "dlscale collectives"]),

@@ -15,7 +15,6 @@ from dlscale.base.variables import HELPER, JOB, LAUNCH, passed_on, withheld
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.launch.causes import last_words, who_died
 from dlscale.benchmarks.launch.probe import cpu_model
-from dlscale.benchmarks.message_sizes.launch import imb_times
 from dlscale.benchmarks.records.nodes import batch_job, node_facts
 from dlscale.benchmarks.systems.probe.draft import draft
 from dlscale.benchmarks.systems.probe.node import Cpu, ThisNode, read_cpu, read_network
@@ -178,7 +177,6 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "output of schedulers": (
         about_jobs, "12 RUNNING\n12.server  x  R\nJob <12> is submitted\nSubmitted batch job 12\n"
     ),
-    "output of IMB": (imb_times, "   4  1000  1.02  2.30  1.55\n"),
     "output of a launcher": (
         lambda text: (who_died(text), last_words(text, [])), "PID 12 RUNNING AT x\nEXIT STRING: Killed (signal 9)\n"
     ),
