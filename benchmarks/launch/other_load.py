@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pynvml
 
-from dlscale.benchmarks.rank.other_programs import OtherPrograms
+from dlscale.benchmarks.rank.observers import OtherPrograms
 from dlscale.benchmarks.records.record import DISTURBED
 
 READING_SECONDS = 1.0

@@ -1,7 +1,4 @@
-"""What every measurement of a case shares on one rank: the launch, its spool, its observers.
-
-`launch.py` lists the measurements: training (`training.py`, `solution.py` to a target) and the controls.
-"""
+"""What the measurements of a launch's cases share on one rank: the launch, its spool, its observers."""
 
 from __future__ import annotations
 
@@ -11,8 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from dlscale.benchmarks.rank.measure import BarrierControl, Observer
-from dlscale.benchmarks.rank.observers import GatherMeter, HaloMeter
+from dlscale.benchmarks.rank.measure import BarrierControl
+from dlscale.benchmarks.rank.observers import HaloMeter, Observer, StepMeter
+from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Gate, StateBytes
 from dlscale.benchmarks.records.spool import CaseResult, Event, MeasuredWindow, SpoolWriter
@@ -28,30 +26,34 @@ from dlscale.models.workload import Input, Replica, ReplicaFactory, Shard, Workl
 class LaunchContext:
     """What the cases of a launch share on this rank."""
 
+    spec: LaunchSpec
     backend: Backend
     control: BarrierControl
     world: Communicator  # of the workers
     shard: Shard  # this rank's part of the samples
-    rules: Rules
-    seed: int
     spool: SpoolWriter
-    observers: Sequence[Observer] = ()  # of the node, on the one rank of it that has them
-    gathers: GatherMeter | None = None  # of sharded weights
+    observers: Sequence[Observer] = ()
+    gathers: StepMeter | None = None  # seconds of gathers of sharded weights
     halos: HaloMeter | None = None  # of ranks that share samples
     beside: Neighbours | None = None  # whom their references ask: the same ranks, over the control plane
     # Filled by the first training for the communication-only case of the launch; None where there is no such case:
     # counting gradients copies the weights, which would show in the memory of `none`.
     bucket_bytes: list[int] | None = None
 
-    def write_gates(self, results: list[Gate], *, case: int | None = None) -> bool:
-        """Spool the gates of the launch or of a case; returns whether all passed."""
-        for gate in results:
-            self.spool.write(gate, case=case)
-        return all(gate.passed for gate in results)
+    @property
+    def seed(self) -> int:
+        """Of this rank's replicas."""
+        return self.spec.seed + self.shard.index
 
-    def distribute(self, factory: ReplicaFactory) -> Trainer:
-        """A trainer with this rank's own initial state; collective."""
-        return self.backend.distribute(factory, shard=self.shard, seed=self.seed + self.shard.index)
+    def write_gates(self, gates: list[Gate], *, case: int | None = None) -> bool:
+        """Spool the gates of the launch or of a case; returns whether all passed on all ranks. Collective.
+
+        One that failed on any rank is written by all ranks as on the first of these.
+        """
+        per_rank = self.world.allgather([gate.model_dump() for gate in gates])
+        for each in zip(*per_rank, strict=True):
+            self.spool.write(Gate(**next((gate for gate in each if not gate["passed"]), each[0])), case=case)
+        return all(gate["passed"] for own in per_rank for gate in own)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -68,21 +70,36 @@ class CaseRun:
 
     context: LaunchContext
     index: int  # of the case in its launch
-    cell: Cell
     factory: ReplicaFactory
-    source: Input  # of the factory's samples
     deadline: float  # on this rank's monotonic clock
-    second: tuple[int, ReplicaFactory] | None = None  # another local batch, and what makes replicas of it
-    reference_factory: ReplicaFactory | None = None  # not compiled, for audits; None: `factory`
-    facts: Workload | None = None  # of its workload, with a user's file; None: as the cell has them
-    budgeted: bool = False  # windows are added until the deadline; else there are as few as the rules allow
-    checkpoints: Path | None = None  # the folder of this case's; None where it is neither saved nor resumed
 
-    def reference(self, *, seed: int) -> Replica:
-        """A replica that no trainer holds, for audits and evaluations, which give it its weights."""
-        make = self.reference_factory or self.factory
+    @property
+    def cell(self) -> Cell:
+        return self.context.spec.cases[self.index].cell
+
+    @property
+    def rules(self) -> Rules:
+        return self.context.spec.rules
+
+    @property
+    def facts(self) -> Workload:
+        return self.context.spec.facts(self.cell)
+
+    @property
+    def source(self) -> Input:
+        """Of the factory's samples."""
+        return self.context.spec.source(self.cell)
+
+    @property
+    def checkpoints(self) -> Path | None:
+        """The folder of this case's; None where it is neither saved nor resumed."""
+        return self.context.spec.checkpoints_of(self.context.spec.cases[self.index])
+
+    def reference(self) -> Replica:
+        """A replica that no trainer holds, with the samples of the trainer's, which is given its weights."""
+        make = self.context.spec.reference_factory(self.cell)
         shard = replace(self.context.shard, neighbours=self.context.beside)
-        return make(shard=shard, seed=seed, drawn=False)
+        return make(shard=shard, seed=self.context.seed, drawn=False)
 
     def remembering(self, replicas: list[Replica]) -> ReplicaFactory:
         """The factory; what it makes is kept in `replicas`."""
@@ -93,10 +110,18 @@ class CaseRun:
 
         return make
 
-    def step_samples(self) -> int:
-        """Samples that an update takes up where ranks step together: late ones are thrown away."""
-        num_accepted = self.context.backend.num_accepted
-        return self.cell.global_batch if num_accepted is None else num_accepted * self.cell.local_batch
+    @contextmanager
+    def trainer(self) -> Iterator[tuple[Trainer, list[Replica]]]:
+        """A trainer with this rank's own initial state, and the replicas made for it, its own first; collective."""
+        replicas: list[Replica] = []
+        context = self.context
+        trainer = context.backend.distribute(
+            self.remembering(replicas), shard=context.shard, seed=context.seed
+        )
+        try:
+            yield trainer, replicas
+        finally:
+            trainer.close()
 
     def write(self, event: Event) -> None:
         self.context.spool.write(event, case=self.index)
@@ -114,36 +139,29 @@ class CaseRun:
                 self.write(event)
 
     def write_result(
-        self,
-        trainer: Trainer,
-        replicas: Sequence[Replica],
-        *,
-        steady: bool | None,
-        evaluated_without: int = 0,
+        self, trainer: Trainer, replicas: Sequence[Replica], *, steady: bool | None, skipped: int = 0
     ) -> None:
-        """Spool the result of a training, whose trainer holds the first of `replicas`.
-
-        `evaluated_without` so many held-out samples, for they were bad.
-        """
-        backend = self.context.backend
+        """Spool the result of a training; `skipped` samples were left out beside those of its replicas."""
+        context, backend = self.context, self.context.backend
         self.write(StateBytes(**asdict(trainer.state_bytes())))
-        neighbours = self.context.shard.neighbours
-        stale = cast(StaleTrainer, trainer).staleness() if backend.asynchronous else {}
-        backed_up = backend.in_step and backend.num_accepted is not None
+        backed_up = (
+            cast(BackedUpTrainer, trainer) if backend.in_step and backend.num_accepted is not None else None
+        )
+        gathers = context.gathers.take() if context.gathers else None
+        if not (context.shard.neighbours and context.shard.neighbours.index):
+            # Ranks that share samples leave out the same ones.
+            skipped += sum(replica.num_skipped() for replica in replicas)
         self.write(
             CaseResult(
                 steady=steady,
                 loss=trainer.loss(),
-                staleness=stale,
-                dropped=cast(BackedUpTrainer, trainer).num_dropped() if backed_up else None,
-                computed=cast(BackedUpTrainer, trainer).num_computed() if backed_up else None,
+                staleness=cast(StaleTrainer, trainer).staleness() if backend.asynchronous else {},
+                dropped=backed_up.num_dropped() if backed_up else None,
+                computed=backed_up.num_computed() if backed_up else None,
                 settings=trainer.settings(),
-                gather_seconds=self.context.gathers.take() if self.context.gathers else None,
-                halos=self.context.halos.take() if self.context.halos else None,
-                # Ranks that share samples leave out the same ones.
-                skipped=sum(replica.num_skipped() for replica in replicas)
-                * (not (neighbours and neighbours.index))
-                + evaluated_without,
+                gather_seconds=gathers[0] if gathers else None,
+                halos=context.halos.take_halos() if context.halos else None,
+                skipped=skipped,
             )
         )
 

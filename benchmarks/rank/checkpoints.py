@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,19 @@ from dlscale.base.files import make_folder, read_regular, refuse_links, write_at
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.measure import BarrierControl
 from dlscale.benchmarks.records.record import Checkpoint, Resumption
-from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives import Backend, Trainer
 from dlscale.collectives.backend import OWN
 from dlscale.collectives.sharding import NONE
 from dlscale.models.workload import State
 
+FILE = re.compile(r"step-(\d{10})(\.rank-\d+)?\.safetensors")
+NOTES = "notes"  # among the file's metadata
+STATE_ERRORS = (ValueError, KeyError, TypeError, IndexError)  # of one that was made by something else
+LARGEST_BYTES = 1 << 40
+
 
 class TrainingRun:
-    """`measure.TrainingProgress` of a trainer whose training may have begun in an earlier launch. Collective.
+    """The steps of a trainer whose training may have begun in an earlier launch. Collective.
 
     `notes` is the text that was saved with the state that the training resumes from; empty at its beginning.
     """
@@ -34,7 +39,7 @@ class TrainingRun:
     def __init__(
         self,
         trainer: Trainer,
-        rules: Rules,
+        every: int,
         folder: Path,
         *,
         control: BarrierControl,
@@ -42,35 +47,28 @@ class TrainingRun:
         write: Callable[[Checkpoint | Resumption], None],
         gathers: bool = False,
     ) -> None:
-        """`gathers`: whether a state is gathered from shards, and so asked for on all ranks."""
-        self._trainer, self._rules, self._folder = trainer, rules, folder
-        self._control, self._world, self._write = control, world, write
-        self._step: int = self._world.bcast(last_checkpoint_step(folder) if self._is_first else 0)
-        self._saved = self._step
-        self._gathers = gathers
+        """It is saved `every` so many steps; 0: never. `gathers`: a state is gathered from shards, by all ranks."""
+        self._trainer, self._every, self._folder = trainer, every, folder
+        self._control, self._world, self._write, self._gathers = control, world, write, gathers
+        self._rank: int = world.Get_rank()
+        self.step: int = world.bcast(
+            last_checkpoint_step(folder) if self._rank == 0 else 0
+        )  # over all launches
+        self._saved = self.step
         self.notes = ""
-        if self._step:
+        if self.step:
             self._restore()
-
-    @property
-    def step(self) -> int:
-        """Steps of the training so far, over all launches."""
-        return self._step
 
     def passed(self, num_steps: int, notes: Callable[[], str] = str) -> None:
         """Count the steps, and save the state with `notes` if that is due."""
-        self._step += num_steps
-        if self._rules.checkpoint_every and self.num_to_save() <= 0:
+        self.step += num_steps
+        if self._every and self.num_to_save() <= 0:
             self._save(notes)
 
     def num_to_save(self) -> int:
         """Steps until the state is due to be saved."""
-        num_steps: int = self._saved + self._rules.checkpoint_every - self._step
+        num_steps: int = self._saved + self._every - self.step
         return num_steps
-
-    @property
-    def _is_first(self) -> bool:
-        return bool(self._world.Get_rank() == 0)
 
     def _save(self, notes: Callable[[], str]) -> None:
         """Rank 0's state and what others have of their own; all wait, for the weights may not change meanwhile."""
@@ -79,39 +77,38 @@ class TrainingRun:
         start = time.perf_counter()
         num_bytes = 0
         own = self._trainer.own_state()
-        if own and not self._is_first:
-            num_bytes = save_checkpoint(self._folder, own, step=self._step, rank=self._world.Get_rank())
+        if own and self._rank:
+            num_bytes = save_checkpoint(self._folder, own, step=self.step, rank=self._rank)
         num_bytes = sum(self._world.allgather(num_bytes))
-        shared = self._trainer.state() if self._is_first or self._gathers else {}
-        if self._is_first:
-            state = shared | own
-            num_bytes += save_checkpoint(self._folder, state, step=self._step, notes=notes())
+        shared = self._trainer.state() if self._rank == 0 or self._gathers else {}
+        if self._rank == 0:
+            num_bytes += save_checkpoint(self._folder, shared | own, step=self.step, notes=notes())
         self._control.barrier()
         seconds = time.perf_counter() - start
-        self._saved = self._step
-        if self._is_first:
-            self._write(Checkpoint(step=self._step, seconds=seconds, num_bytes=num_bytes))
+        self._saved = self.step
+        if self._rank == 0:
+            self._write(Checkpoint(step=self.step, seconds=seconds, num_bytes=num_bytes))
 
     def _restore(self) -> None:
-        """Rank 0 reads the state, and all ranks resume from it, each with its own. Raises UsageError.
+        """Rank 0 reads the state, and all ranks resume from it, each with its own.
 
-        It is raised on the rank whose file cannot be read.
+        Raises UsageError, on the rank whose file cannot be read.
         """
         self._control.barrier()
         start = time.perf_counter()
-        state = load_checkpoint(self._folder, step=self._step) if self._is_first else None
-        self.notes = self._world.bcast(checkpoint_notes(self._folder, step=self._step) if state else "")
+        state = load_checkpoint(self._folder, step=self.step) if self._rank == 0 else None
+        self.notes = self._world.bcast(checkpoint_notes(self._folder, step=self.step) if state else "")
         own = {name: value for name, value in (state or {}).items() if name.startswith(OWN)}
-        if self._world.bcast(bool(own)) and not self._is_first:
-            own = load_checkpoint(self._folder, step=self._step, rank=self._world.Get_rank())
+        if self._world.bcast(bool(own)) and self._rank:
+            own = load_checkpoint(self._folder, step=self.step, rank=self._rank)
         shared = {name: value for name, value in state.items() if name not in own} if state else None
         try:
             self._trainer.restore(share_checkpoint(self._world, shared) | own)
         except (UsageError, *STATE_ERRORS) as error:
             raise self.of_another(error) from None
         self._control.barrier()
-        if self._is_first:
-            self._write(Resumption(step=self._step, seconds=time.perf_counter() - start))
+        if self._rank == 0:
+            self._write(Resumption(step=self.step, seconds=time.perf_counter() - start))
 
     def of_another(self, error: Exception) -> UsageError:
         """The error of a state or notes that this training did not save."""
@@ -126,11 +123,11 @@ def training_run(case: CaseRun, trainer: Trainer) -> TrainingRun | None:
     if case.checkpoints is None:
         return None
     context = case.context
-    if context.rules.checkpoint_every:
+    if case.rules.checkpoint_every:
         check_can_resume(context.backend)
     return TrainingRun(
         trainer,
-        context.rules,
+        case.rules.checkpoint_every,
         case.checkpoints,
         control=context.control,
         world=context.world,
@@ -148,12 +145,6 @@ def check_can_resume(backend: Backend) -> None:
         )
 
 
-PATTERN = re.compile(r"step-(\d{10})\.safetensors")
-OF_A_RANK = re.compile(r"step-(\d{10})\.rank-\d+\.safetensors")
-NOTES = "notes"  # among the file's metadata
-STATE_ERRORS = (ValueError, KeyError, TypeError, IndexError)  # of one that was made by something else
-
-
 def save_checkpoint(folder: Path, state: State, *, step: int, notes: str = "", rank: int = 0) -> int:
     """Write the state after `step` steps with `notes`, durably; returns its bytes.
 
@@ -161,60 +152,55 @@ def save_checkpoint(folder: Path, state: State, *, step: int, notes: str = "", r
     folder cannot be written; the earlier one is kept then.
     """
     import numpy as np
-    from safetensors.numpy import save as packed
+    from safetensors.numpy import save
 
     refuse_links([folder])
     make_folder(folder)
     arrays = {name: np.asarray(value, order="C") for name, value in state.items()}
-    content = packed(arrays, metadata={NOTES: notes} if notes else None)
-    write_atomically(_checkpoint_path(folder, step, rank=rank), content)
+    content = save(arrays, metadata={NOTES: notes} if notes else None)
+    write_atomically(_path(folder, step, rank), content)
     for path in folder.iterdir() if rank == 0 else ():
-        found = PATTERN.fullmatch(path.name) or OF_A_RANK.fullmatch(path.name)
-        if found and int(found[1]) != step:
+        name = FILE.fullmatch(path.name)
+        if name and int(name[1]) != step:
             path.unlink()
     return len(content)
 
 
-LARGEST_BYTES = 1 << 40
-
-
 def last_checkpoint_step(folder: Path) -> int:
     """After how many steps the last state was saved; 0 if there is none."""
-    names = (path.name for path in folder.iterdir()) if folder.is_dir() else iter(())
-    return max((int(match[1]) for name in names if (match := PATTERN.fullmatch(name))), default=0)
+    names = [FILE.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
+    return max((int(name[1]) for name in names if name and not name[2]), default=0)
 
 
 def load_checkpoint(folder: Path, *, step: int, rank: int = 0) -> State:
     """That rank's state saved after `step` steps. Raises UsageError if the file is damaged, or is not there."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load as unpacked
+    from safetensors.numpy import load
 
-    path = _checkpoint_path(folder, step, rank=rank)
-    try:
-        state: State = unpacked(read_regular(path, limit=LARGEST_BYTES))
-    except (OSError, SafetensorError, *STATE_ERRORS) as error:
-        raise _unreadable(path, error) from None
-    return state
+    with _readable(_path(folder, step, rank)) as path:
+        state: State = load(read_regular(path, limit=LARGEST_BYTES))
+        return state
 
 
 def checkpoint_notes(folder: Path, *, step: int) -> str:
     """The notes saved with that state; empty without any. Raises UsageError if the file is damaged."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    path = _checkpoint_path(folder, step)
+    with _readable(_path(folder, step)) as path, safe_open(path, framework="numpy") as file:
+        notes: str = (file.metadata() or {}).get(NOTES, "")
+        return notes
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[Path]:
+    from safetensors import SafetensorError
+
     try:
-        with safe_open(path, framework="numpy") as file:
-            notes: str = (file.metadata() or {}).get(NOTES, "")
+        yield path
     except (OSError, SafetensorError, *STATE_ERRORS) as error:
-        raise _unreadable(path, error) from None
-    return notes
-
-
-def _unreadable(path: Path, error: Exception) -> UsageError:
-    rest = f"delete {path.parent}" if OF_A_RANK.fullmatch(path.name) else "delete it"
-    return UsageError(
-        f"checkpoint {path} cannot be read ({str(error).splitlines()[0]}); {rest}, and the training begins anew"
-    )
+        remedy = f"delete {path.parent}" if ".rank-" in path.name else "delete it"
+        raise UsageError(
+            f"checkpoint {path} cannot be read ({str(error).splitlines()[0]}); {remedy}, and the training begins anew"
+        ) from None
 
 
 def share_checkpoint(control: Any, state: State | None) -> State:
@@ -222,15 +208,13 @@ def share_checkpoint(control: Any, state: State | None) -> State:
     import numpy as np
 
     facts = {name: (value.shape, value.dtype.str) for name, value in state.items()} if state else None
-    facts = control.bcast(facts)
     shared = {}
-    for name, (shape, kind) in facts.items():
+    for name, (shape, kind) in control.bcast(facts).items():
         value = np.ascontiguousarray(state[name]).reshape(shape) if state else np.empty(shape, np.dtype(kind))
         control.Bcast(value.reshape(-1).view(np.uint8))
         shared[name] = value
     return shared
 
 
-def _checkpoint_path(folder: Path, step: int, *, rank: int = 0) -> Path:
-    of_rank = f".rank-{rank}" if rank else ""
-    return folder / f"step-{step:010d}{of_rank}.safetensors"
+def _path(folder: Path, step: int, rank: int = 0) -> Path:
+    return folder / f"step-{step:010d}{f'.rank-{rank}' if rank else ''}.safetensors"

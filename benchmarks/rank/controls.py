@@ -1,8 +1,9 @@
-"""Controls that are no training and share its timed loop: communication only, and loading data only.
+"""Controls that are no training and share its timed loop: loading data, communication, or exchanges of rows alone.
 
 In the communication-only control a step averages buckets of the training's own sizes, and nobody computes. How much
 of its communication a training overlaps with computation is known from the two together, and so is how fast a
-backend is at the sizes that a network really has.
+backend is at the sizes that a network really has. Where ranks share samples, a step of control `halos` repeats what
+a step of the training exchanged: nobody is late for it because of what he computes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +19,36 @@ from numpy.typing import NDArray
 from dlscale.benchmarks.rank.buckets import ELEMENT_BYTES, bucket_bytes_of
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.deviation import nan_last
-from dlscale.benchmarks.rank.measure import measure
+from dlscale.benchmarks.rank.measure import Emit, Steppable, measure
 from dlscale.benchmarks.rank.replaying import unaudited
 from dlscale.benchmarks.rank.sample_order import num_wrong_samples
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import CaseResult, MeasuredWindow
-from dlscale.benchmarks.study.rules import Rules
-from dlscale.collectives.backend import Collective
 from dlscale.models.weights import NUM_DRAWN
-from dlscale.models.workload import Indices, Replica, Shard
+
+if TYPE_CHECKING:
+    from dlscale.collectives.backend import Collective
+    from dlscale.collectives.neighbours import Call, CarriedNeighbours
+    from dlscale.models.parallel import Neighbours
+    from dlscale.models.workload import Indices, Replica, Shard
+
+SHORTER_WINDOWS = 5  # an exchange and a fetch are shorter than a step: so are their windows
+STEPS_OF_A_TRAINING = (
+    3  # where a launch trains nothing; DistributedDataParallel cuts its buckets anew after the first
+)
+# Of what is sent: no power of two, so that no piece of an exchange equals its neighbour.
+PERIOD = 251
+FRACTION = 2**-10  # of each value in a bucket: exact in float32 for sums over many ranks, and lost in 16 bits
+# Of what is added, of the sum, and of what error feedback adds, with room for the order of the sum; relative.
+ROUNDING = 2**-20
+SAME_SUM = 1e-6  # of the same values in another order; relative
+
+
+def _measure_shortly(case: CaseRun, control: Steppable, emit: Emit) -> bool:
+    """Time the least that the rules ask for: these vary less than a training."""
+    shorter = case.rules.min_window_seconds / SHORTER_WINDOWS
+    rules = case.rules.model_copy(update={"min_window_seconds": shorter})
+    return measure(control, case.context.control, rules, deadline=time.perf_counter(), emit=emit)
 
 
 def measure_loader(case: CaseRun) -> list[Gate]:
@@ -40,59 +62,22 @@ def measure_loader(case: CaseRun) -> list[Gate]:
         num_steps += window.num_steps
         case.emit(window)
 
-    steady = measure(
-        loader, context.control, shortened_rules(context.rules), deadline=time.perf_counter(), emit=emit
-    )
+    steady = _measure_shortly(case, loader, emit)
     case.write_observed()
     case.write(CaseResult(steady=steady, settings={}, skipped=replica.num_skipped()))
-    gate = loader.gate(
-        context.world, num_steps, shard=context.shard, reread=lambda indices: _read_anew(case, indices)
-    )
-    return [gate]
 
-
-def measure_exchange(case: CaseRun) -> list[Gate]:
-    """Time communication alone: the least that the rules ask for, as it varies less (`case.Measurement`)."""
-    context, backend = case.context, case.context.backend
-    sizes = context.bucket_bytes or _bucket_bytes_of_a_training(case)
-    collective = backend.collective()
-    try:
-        exchange = ExchangeOnly(collective, sizes, context.control.barrier)
-        steady = measure(
-            exchange,
-            context.control,
-            shortened_rules(context.rules),
-            deadline=time.perf_counter(),
-            emit=lambda window: case.emit(
-                window.model_copy(update={"bucket_seconds": exchange.take_seconds()})
-            ),
+    def reread(indices: Indices) -> Sequence[NDArray[Any]]:
+        """What the input has at those places; nothing where each reading draws at random, as crops."""
+        preset, data = case.cell.preset_facts, case.facts.data()
+        one, other = (
+            data.open_samples(case.source, preset, seed=(seed, 0)).read(indices) for seed in range(2)
         )
-        case.write(
-            CaseResult(
-                steady=steady,
-                settings=collective.settings(),
-                bucket_bytes=sizes,
-            )
-        )
-        compressed = backend.compressor is not None
-        return [
-            exchange.gate(context.world, compressed=compressed),
-            exchange.bytes_gate(ELEMENT_BYTES * case.cell.preset_facts.num_parameters),
-        ]
-    finally:
-        collective.close()
+        if not all(map(np.array_equal, one, other)):
+            return ()
+        neighbours = context.shard.neighbours
+        return list(map(preset.rows(neighbours).cut, one)) if neighbours else list(one)
 
-
-def _bucket_bytes_of_a_training(case: CaseRun) -> list[int]:
-    """Those of a trainer that takes some steps, where the launch trains nothing; collective."""
-    trainer = case.context.distribute(case.factory)
-    try:
-        for _ in range(STEPS_UNTIL_BUCKETS):
-            trainer.step()
-        trainer.synchronize()
-        return bucket_bytes_of(trainer)
-    finally:
-        trainer.close()
+    return [loader.gate(context.world, num_steps, shard=context.shard, reread=reread)]
 
 
 class LoaderOnly:
@@ -127,7 +112,7 @@ class LoaderOnly:
         wrong += num_wrong_samples(self._replica, num_drawn - 1, shard=shard)
         if (indices := self._replica.last_samples()) is not None:
             pairs = zip(self._batch, reread(indices), strict=False)
-            wrong += sum(not _is_same_content(found, wanted) for found, wanted in pairs)
+            wrong += sum(not _is_same_content(fetched, read) for fetched, read in pairs)
         worst = max(control.allgather(wrong))
         detail = (
             "batches that steps did not draw, and samples of the last one that are not those of this shard"
@@ -135,22 +120,10 @@ class LoaderOnly:
         return Gate.at_most(0.0, float(worst), name="loader", detail=detail)
 
 
-def _read_anew(case: CaseRun, indices: Indices) -> Sequence[NDArray[Any]]:
-    """What the input has at those places; nothing where each reading draws at random, as crops."""
-    facts = case.facts or case.cell.facts
-    preset, data = case.cell.preset_facts, facts.data()
-    readings = [data.open_samples(case.source, preset, seed=(seed, 0)).read(indices) for seed in range(2)]
-    same = all(map(np.array_equal, *readings))
-    if not same:
-        return ()
-    neighbours = case.context.shard.neighbours
-    return list(map(preset.rows(neighbours).cut, readings[0])) if neighbours else list(readings[0])
-
-
-def _is_same_content(found: Any, wanted: NDArray[Any]) -> bool:
+def _is_same_content(fetched: Any, read: NDArray[Any]) -> bool:
     """Whether a framework's tensor, in whatever order of axes, has the values of an array."""
-    values = np.asarray(found.cpu() if hasattr(found, "cpu") else found, np.float64)
-    exact = wanted.astype(np.float64)
+    values = np.asarray(fetched.cpu() if hasattr(fetched, "cpu") else fetched, np.float64)
+    exact = read.astype(np.float64)
     same_sums = all(
         math.isclose(np.sum(one), np.sum(other), rel_tol=SAME_SUM, abs_tol=SAME_SUM)
         for one, other in ((values, exact), (values**2, exact**2))
@@ -158,21 +131,34 @@ def _is_same_content(found: Any, wanted: NDArray[Any]) -> bool:
     return values.size == exact.size and same_sums
 
 
-STEPS_UNTIL_BUCKETS = 3  # DistributedDataParallel cuts its buckets anew after the first
-# An exchange and a fetch are shorter than a step: so are their windows.
-SHORTER_WINDOWS = 5
-PERIOD = (
-    251  # of the values in a bucket: no power of two, so that no piece of an exchange equals its neighbour
-)
-FRACTION = 2**-10  # of each of them: exact in float32 for sums over many ranks, and lost in 16 bits
-# Of what is added, of the sum, and of what error feedback adds, with room for the order of the sum; relative.
-ROUNDING = 2**-20
-SAME_SUM = 1e-6  # of the same values in another order; relative
+def measure_exchange(case: CaseRun) -> list[Gate]:
+    """Time communication alone (`case.Measurement`)."""
+    context = case.context
+    sizes = context.bucket_bytes or _bucket_bytes_of_a_training(case)
+    collective = context.backend.collective()
+    try:
+        exchange = ExchangeOnly(collective, sizes, context.control.barrier)
+
+        def emit(window: MeasuredWindow) -> None:
+            case.emit(window.model_copy(update={"bucket_seconds": exchange.take_seconds()}))
+
+        steady, settings = _measure_shortly(case, exchange, emit), collective.settings()
+        case.write(CaseResult(steady=steady, settings=settings, bucket_bytes=sizes))
+        return [
+            exchange.gate(context.world, compressed=context.backend.compressor is not None),
+            exchange.bytes_gate(ELEMENT_BYTES * case.cell.preset_facts.num_parameters),
+        ]
+    finally:
+        collective.close()
 
 
-def shortened_rules(rules: Rules) -> Rules:
-    """The rules of the short controls (`record.SHORT_CONTROLS`)."""
-    return rules.model_copy(update={"min_window_seconds": rules.min_window_seconds / SHORTER_WINDOWS})
+def _bucket_bytes_of_a_training(case: CaseRun) -> list[int]:
+    """Those of a trainer that takes some steps, where the launch trains nothing; collective."""
+    with case.trainer() as (trainer, _):
+        for _ in range(STEPS_OF_A_TRAINING):
+            trainer.step()
+        trainer.synchronize()
+        return bucket_bytes_of(trainer)
 
 
 class ExchangeOnly:
@@ -213,12 +199,12 @@ class ExchangeOnly:
         if compressed:
             why = "not checked: compressed buckets are no means; the gradient gate replays the compression"
             return Gate.unchecked("exchange", why)
-        expected = [_values(bucket.size) + (self._collective.size - 1) / 2 for bucket in self._buckets]
-        pairs = zip(self._buckets, expected, strict=True)
-        own = max(
-            (float(np.max(_relative(bucket, mean), initial=0.0)) for bucket, mean in pairs), key=nan_last
-        )
-        worst = max(control.allgather(own), key=nan_last)
+        worst = 0.0
+        for bucket in self._buckets:
+            mean = _values(bucket.size) + (self._collective.size - 1) / 2
+            error = float(np.max(np.abs(bucket - mean) / (1 + mean), initial=0.0))
+            worst = max(worst, error, key=nan_last)
+        worst = max(control.allgather(worst), key=nan_last)
         detail = "means of the ranks' buckets, of each value plus 1"
         return Gate.at_most(ROUNDING, worst, name="exchange", detail=detail)
 
@@ -233,5 +219,95 @@ def _values(count: int) -> NDArray[np.float32]:
     return np.resize(np.arange(PERIOD, dtype=np.float32) + np.float32(FRACTION), count)
 
 
-def _relative(bucket: NDArray[Any], mean: NDArray[Any]) -> NDArray[Any]:
-    return np.asarray(np.abs(bucket - mean) / (1 + mean))
+def measure_halos(case: CaseRun) -> list[Gate]:
+    """Time exchanges of rows alone (`case.Measurement`)."""
+    context = case.context
+    if context.halos is None:
+        raise ValueError(f"control {case.cell.control} of ranks with whole samples")
+    neighbours = context.halos.neighbours
+    calls = context.halos.step_calls or _calls_of_a_training(case, neighbours)
+    first = context.world.Get_rank() - neighbours.index
+    halos = HalosOnly(neighbours, context.world.allgather(calls)[first : first + neighbours.split])
+    steady = _measure_shortly(case, halos, case.emit)
+    case.write(CaseResult(steady=steady, settings={}, halos=context.halos.take_halos()))
+    with context.aside():
+        return [halos.gate(context.world)]
+
+
+def _calls_of_a_training(case: CaseRun, neighbours: CarriedNeighbours) -> list[Call]:
+    """Those of a step; collective."""
+    with case.trainer() as (trainer, _):
+        before = 0
+        for _ in range(STEPS_OF_A_TRAINING):
+            before = neighbours.num_calls
+            trainer.step()
+            trainer.synchronize()
+        return neighbours.last_calls()[before - neighbours.num_calls :]
+
+
+class HalosOnly:
+    """One call after the other (`measure.Steppable`)."""
+
+    def __init__(self, neighbours: Neighbours, calls: Sequence[Sequence[Call]]) -> None:
+        """`calls` are those of all ranks of the replica, which are as many and of the same operations."""
+        self._neighbours, self._split = neighbours, neighbours.split
+        self._arrays: list[tuple[NDArray[Any], Any]] = []  # what is written, what must be there then
+        self._sums: list[NDArray[Any]] = []
+        self._steps = [self._repeated(place, ranks) for place, ranks in enumerate(zip(*calls, strict=True))]
+
+    def step(self) -> None:
+        """One exchange, sum or gather per call of the training."""
+        for call in self._steps:
+            call()
+
+    def synchronize(self) -> None:
+        """Nothing outlasts a step."""
+
+    def gate(self, control: Any) -> Gate:
+        """Whether a step leaves what the others gave; collective over the mpi4py communicator `control`."""
+        for written, _ in self._arrays:
+            written[...] = 0
+        for values in self._sums:
+            values[...] = self._neighbours.index + 1
+        self.step()
+        total = self._split * (self._split + 1) / 2
+        pairs = [*self._arrays, *((values, total) for values in self._sums)]
+        wrong = sum(int(np.sum(written != wanted)) for written, wanted in pairs)
+        detail = "elements of one step's rows, sums and maps that are not what the other ranks gave"
+        return Gate.at_most(0.0, float(max(control.allgather(wrong))), name="halos", detail=detail)
+
+    def _repeated(self, place: int, calls: Sequence[Call]) -> Callable[[], None]:
+        """The call with arrays of its own; `calls` are those of all ranks."""
+        neighbours, index = self._neighbours, self._neighbours.index
+        operations = {call.operation for call in calls}
+        if len(operations) > 1:
+            raise ValueError(f"call {place} is {' and '.join(sorted(operations))} on ranks of one replica")
+        (operation,) = operations
+        if operation == "exchange":
+            up, down = (_pattern(place, index, count) if count else None for count in calls[index].num_bytes)
+            above = calls[index - 1].num_bytes[1] if index else 0
+            below = calls[index + 1].num_bytes[0] if index + 1 < self._split else 0
+            from_up = self._received(_pattern(place, index - 1, above))
+            from_down = self._received(_pattern(place, index + 1, below))
+            return lambda: neighbours.exchange(up, down, from_up, from_down)
+        if operation == "sum":
+            (num_bytes,) = calls[index].num_bytes
+            values = np.zeros(num_bytes // 8 or 1) if num_bytes % 8 == 0 else np.zeros(num_bytes // 4, "f4")
+            self._sums.append(values)
+            return lambda: neighbours.sum(values)
+        counts = [call.num_bytes[0] for call in calls]
+        parts = [_pattern(place, rank, count) for rank, count in enumerate(counts)]
+        whole = self._received(np.concatenate(parts))
+        return lambda: neighbours.gather(parts[index], whole, counts)
+
+    def _received(self, wanted: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+        """Where that is written; None of nothing."""
+        if not wanted.size:
+            return None
+        self._arrays.append((np.zeros_like(wanted), wanted))
+        return self._arrays[-1][0]
+
+
+def _pattern(place: int, rank: int, count: int) -> NDArray[np.uint8]:
+    """Bytes of one rank for one call."""
+    return np.resize((np.arange(PERIOD) + 7 * place + 31 * rank).astype(np.uint8), count)

@@ -38,14 +38,9 @@ class Evaluator:
     """
 
     def __init__(
-        self,
-        cell: Cell,
-        source: Input,
-        replica: Replica,
-        *,
-        world: Any,
-        facts: Workload | None = None,  # with a user's file, where the cell has one
+        self, cell: Cell, source: Input, replica: Replica, *, world: Any, facts: Workload | None = None
     ) -> None:
+        """`facts`: the cell's, with a user's file where it has one."""
         facts = facts or cell.facts
         self._held_out = HeldOut(facts.data(), facts.quality(), preset=cell.preset_facts, source=source)
         self.replica, self._world = replica, world
@@ -56,23 +51,16 @@ class Evaluator:
         self._own_weights = cell.algorithm != SYNC  # ranks' states have weights of their own
         self._of_first = facts.running_statistics and cell.num_ranks > 1
         self._gathers = cell.shard != NONE
+        # Over all ranks; all others of the input are an epoch's.
+        self.num_samples, self.num_training = self._held_out.num_samples, self._held_out.num_training
         if self._by_state:
             # The optimizers make what they keep in their first step; restoring overwrites all of it.
             replica.apply([np.zeros_like(weight) for weight in replica.weights()])
 
     @property
-    def num_samples(self) -> int:
-        return self._held_out.num_samples
-
-    @property
     def num_skipped(self) -> int:
         """Bad samples of this rank's part that evaluations left out."""
         return len(self._held_out.bad)
-
-    @property
-    def num_training(self) -> int:
-        """All other samples of the input: those of an epoch, over all ranks."""
-        return self._held_out.num_training
 
     def metrics(self, trainer: Trainer) -> dict[str, float]:
         """Every metric of the workload that can be computed, the same on all ranks."""
@@ -80,10 +68,8 @@ class Evaluator:
         pieces = list(self._held_out.measure(self.replica.predict, self._part))
         self.evaluated = EvaluatedPieces(indices=self._held_out.indices, pieces=pieces)
         gathered = self._world.gather(pieces)
-        found: dict[str, float] | None = None
-        if gathered is not None:
-            found = self._held_out.metrics([piece for own in gathered for piece in own])
-        shared: dict[str, float] = self._world.bcast(found)
+        metrics = self._held_out.metrics([piece for own in gathered for piece in own]) if gathered else None
+        shared: dict[str, float] = self._world.bcast(metrics)
         return shared
 
     def load(self, trainer: Trainer) -> None:

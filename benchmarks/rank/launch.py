@@ -8,24 +8,24 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
 from dlscale.benchmarks.rank.checks import update_gates
-from dlscale.benchmarks.rank.controls import measure_exchange, measure_loader
-from dlscale.benchmarks.rank.halos_only import measure_halos
 from dlscale.benchmarks.rank.measure import CommunicatorControl
-from dlscale.benchmarks.rank.observers import GatherMeter, HaloMeter, HostMemoryMeter, observers_of
-from dlscale.benchmarks.rank.other_programs import watch_other_programs
+from dlscale.benchmarks.rank.observers import (
+    GpuMemoryMeter,
+    HaloMeter,
+    HostMemoryMeter,
+    Observer,
+    OtherPrograms,
+    StepMeter,
+    watch_other_programs,
+)
 from dlscale.benchmarks.rank.process import boot_id, local_rank, require_local_rank
-from dlscale.benchmarks.rank.profile import measure_profile, second_batch
-from dlscale.benchmarks.rank.solution import train_to_target
 from dlscale.benchmarks.rank.spec import LaunchSpec
-from dlscale.benchmarks.rank.split import split_gates
-from dlscale.benchmarks.rank.training import measure_training
-from dlscale.benchmarks.records.cell import Cell, Control
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.nodes import load_average, node_facts
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
 from dlscale.collectives import Backend
@@ -40,7 +40,7 @@ from dlscale.collectives.neighbours import (
 )
 from dlscale.collectives.registry import connect, preload, serve
 from dlscale.collectives.sharding import NONE
-from dlscale.models.frameworks import framework_module, repeatable, taken_gpu
+from dlscale.models.frameworks import framework_module, gpu_module, repeatable, taken_gpu
 from dlscale.models.parallel import Neighbours
 from dlscale.models.workload import ReplicaFactory, Shard
 
@@ -48,21 +48,19 @@ from dlscale.models.workload import ReplicaFactory, Shard
 def run_launch_on_rank(
     spec: LaunchSpec, spool: SpoolWriter, plane: ControlPlane, *, cores: list[int], process_start: float
 ) -> int:
-    """Run the launch on this rank; collective. Returns 0 if every gate passed, else 3."""
+    """Run the launch on this rank; collective. Returns 0 if every gate passed on every rank, else 3."""
     cell = spec.cases[0].cell
     everyone = plane.meet(cell.num_processes)
     require_local_rank(-(-cell.num_processes // cell.num_nodes))
     job = split(everyone, num_servers=cell.num_servers) if cell.num_servers else None
     others = watch_other_programs(everyone, cores=cores, reads=not (job and job.is_server))
     if job and job.is_server:
-        return _serve(job, spec, spool, cores=cores)
+        _serve(job, spec, spool, cores=cores)
+        return 0
     world = job.workers if job else everyone
     # Before the framework has started any thread.
     framework_module(cell.framework).prepare(
-        cell.threads_per_rank,
-        device=cell.device,
-        local_rank=local_rank(),
-        precision=cell.precision,
+        cell.threads_per_rank, device=cell.device, local_rank=local_rank(), precision=cell.precision
     )
     gpu = taken_gpu(cell.framework, world, machine=boot_id()) if cell.device == "gpu" else None
     factories = [spec.factory(case.cell) for case in spec.cases]
@@ -74,81 +72,125 @@ def run_launch_on_rank(
     with _phase(spool, "import_backend"):
         preload(cell.backend, cell.framework)
     with _phase(spool, "connect"):
-        connected = connections(cell, control=world, job=job)
-    memory = HostMemoryMeter()
-    meters = [meter for meter in (connected.gathers, connected.halos) if meter]
-    context = LaunchContext(
-        backend=connected.backend,
-        control=CommunicatorControl(world, patient=spec.patient),
-        world=world,
-        shard=connected.shard,
-        rules=spec.rules,
-        seed=spec.seed,
-        spool=spool,
-        observers=[*observers_of(cell, others), memory, *meters],
-        gathers=connected.gathers,
-        halos=connected.halos,
-        beside=connected.beside,
-        bucket_bytes=[] if any(case.cell.control == "exchange" for case in spec.cases) else None,
-    )
+        memory = HostMemoryMeter()
+        context = _connect(spec, spool, world, job=job, observers=[*_observers(cell, others), memory])
     gc.freeze()  # what was imported stays, and no collection need visit it
-    with _phase(spool, "gates"), context.aside(), repeatable(cell.framework, device=cell.device):
-        passed = context.write_gates(
-            update_gates(
-                connected.backend,
-                factories[0],
-                control=world,
-                shard=context.shard,
-                seed=spec.seed,
-                precision=cell.precision,
-            )
-        )
-        if connected.neighbours:
-            passed &= context.write_gates(split_gates(spec, cell, control=world, shard=context.shard))
-    if not passed:
-        connected.close()
-        return 3
+    passed = _pass_gates(context, factories[0])
     gc.enable()
     end = process_start + spec.seconds
-    for index, (case, factory) in enumerate(zip(spec.cases, factories, strict=True)):
+    for index, factory in enumerate(factories if passed else ()):
         now = time.perf_counter()
-        run = CaseRun(
-            context=context,
-            index=index,
-            cell=case.cell,
-            factory=factory,
-            second=_second(spec, case.cell) if case.cell.control == "profile" else None,
-            source=spec.source(case.cell),
-            facts=spec.facts(case.cell),
-            reference_factory=spec.reference_factory(case.cell),
-            deadline=now + spec.share(index, end - now),
-            budgeted=spec.budgeted,
-            checkpoints=spec.checkpoints_of(case),
-        )
-        passed &= context.write_gates(measurement_of(case.cell)(run), case=index)
+        deadline = now + spec.share(index, end - now)
+        case = CaseRun(context=context, index=index, factory=factory, deadline=deadline)
+        passed &= context.write_gates(_measurement_of(case.cell)(case), case=index)
         _write_case_end(spool, index, memory)
     world.Barrier()
-    connected.close()
+    if context.halos:
+        context.halos.neighbours.close()
+    context.backend.close()
     return 0 if passed else 3
 
 
-def _second(spec: LaunchSpec, cell: Cell) -> tuple[int, ReplicaFactory]:
-    """The second batch of a profile."""
-    batch = second_batch(cell.local_batch)
-    return batch, spec.factory(cell.model_copy(update={"local_batch": batch, "global_batch": batch}))
+def _observers(cell: Cell, others: OtherPrograms | None) -> list[Observer]:
+    """One rank of a machine watches other programs, by `others`, and one of a node energy."""
+    observers: list[Observer] = [others] if others else []
+    if local_rank() == 0:
+        from dlscale.benchmarks.rank.energy import node_meters
+
+        observers += node_meters(device=cell.device)
+    if cell.device == "gpu":
+        observers.append(GpuMemoryMeter(gpu_module(cell.framework)))
+    return observers
 
 
-CONTROLS: dict[Control, Measurement] = {
-    "loader": measure_loader,
-    "exchange": measure_exchange,
-    "halos": measure_halos,
-    "profile": measure_profile,
-}
+def _connect(
+    spec: LaunchSpec, spool: SpoolWriter, world: Any, *, job: ServerSplit | None, observers: list[Observer]
+) -> LaunchContext:
+    """Join the backend, and the ranks of a replica; collective.
+
+    Raises UsageError where nothing carries what a cell asks for.
+    """
+    cell = spec.cases[0].cell
+    backend = connect(
+        cell.backend,
+        control=world,
+        framework=cell.framework,
+        options=cell.backend_options,
+        job=job,
+        algorithm=cell.algorithm,
+        algorithm_options=cell.algorithm_options,
+        shard=cell.shard,
+    )
+    carried: CarriedNeighbours | None = None
+    asked: Neighbours | None = None
+    beside: Neighbours | None = None
+    replica, index = divmod(world.Get_rank(), cell.split)
+    if cell.split > 1 and not backend.capabilities.exchanges:
+        tensors = cell.device == "gpu" and cell.framework == "torch"
+        asked = beside = AbsentNeighbours(index=index, split=cell.split, takes_tensors=tensors)
+    elif cell.split > 1:
+        carrier = carrier_of(cell.backend, framework=cell.framework)
+        asked = carried = connect_neighbours(carrier, control=world, split=cell.split)
+        beside = over_control(world, split=cell.split)
+    halos = HaloMeter(carried) if carried else None
+    gathers = StepMeter(lambda: _gather_seconds(backend)) if cell.shard != NONE else None
+    return LaunchContext(
+        spec=spec,
+        backend=backend,
+        control=CommunicatorControl(world, patient=spec.patient),
+        world=world,
+        shard=Shard(index=replica, count=max(1, world.Get_size() // cell.split), neighbours=asked),
+        spool=spool,
+        observers=[*observers, *filter(None, (gathers, halos))],
+        gathers=gathers,
+        halos=halos,
+        beside=beside,
+        bucket_bytes=[] if any(case.cell.control == "exchange" for case in spec.cases) else None,
+    )
 
 
-def measurement_of(cell: Cell) -> Measurement:
-    """How a cell is measured: as its control says, else by training."""
-    return CONTROLS.get(cell.control, train_to_target if cell.target else measure_training)
+def _gather_seconds(backend: Backend) -> list[float] | None:
+    seconds = backend.gather_seconds()
+    return None if seconds is None else [seconds]
+
+
+def _pass_gates(context: LaunchContext, factory: ReplicaFactory) -> bool:
+    """The gates before any timing; collective. Returns whether all passed."""
+    spec, world, shard = context.spec, context.world, context.shard
+    cell = spec.cases[0].cell
+    with (
+        _phase(context.spool, "gates"),
+        context.aside(),
+        repeatable(cell.framework, device=cell.device),
+    ):
+        gates = update_gates(
+            context.backend, factory, control=world, shard=shard, seed=spec.seed, precision=cell.precision
+        )
+        passed = context.write_gates(gates)
+        if context.halos:
+            from dlscale.benchmarks.rank.split import split_gates
+
+            passed &= context.write_gates(split_gates(spec, cell, control=world, shard=shard))
+        return passed
+
+
+def _measurement_of(cell: Cell) -> Measurement:
+    """How a cell is measured: as its control says, else by training. What others need is not imported."""
+    if cell.control == "profile":
+        from dlscale.benchmarks.rank.profile import measure_profile
+
+        return measure_profile
+    if cell.control in ("loader", "exchange", "halos"):
+        from dlscale.benchmarks.rank.controls import measure_exchange, measure_halos, measure_loader
+
+        return {"loader": measure_loader, "exchange": measure_exchange, "halos": measure_halos}[cell.control]
+    if cell.target:
+        from dlscale.benchmarks.rank.solution import train_to_target
+
+        return train_to_target
+    from dlscale.benchmarks.rank.training import measure_training
+
+    return measure_training
 
 
 def seconds_since_launch(spec: LaunchSpec, workers: Any) -> float | None:
@@ -168,8 +210,8 @@ def seconds_since_launch(spec: LaunchSpec, workers: Any) -> float | None:
     return None if common is None else (now - spec.launched_at if here else common) - (now - begin)
 
 
-def _serve(job: ServerSplit, spec: LaunchSpec, spool: SpoolWriter, *, cores: list[int]) -> int:
-    """On a server rank: serve until the workers have closed. Returns 0."""
+def _serve(job: ServerSplit, spec: LaunchSpec, spool: SpoolWriter, *, cores: list[int]) -> None:
+    """On a server rank: serve until the workers have closed."""
     cell = spec.cases[0].cell
     framework_module(cell.framework).prepare(cell.threads_per_rank)
     preload(cell.backend, cell.framework)
@@ -187,7 +229,6 @@ def _serve(job: ServerSplit, spec: LaunchSpec, spool: SpoolWriter, *, cores: lis
     )
     for index in range(len(spec.cases)):
         _write_case_end(spool, index, HostMemoryMeter())
-    return 0
 
 
 @contextmanager
@@ -224,54 +265,3 @@ def _write_node_info(spool: SpoolWriter, spec: LaunchSpec) -> None:
 def _write_case_end(spool: SpoolWriter, index: int, memory: HostMemoryMeter) -> None:
     launch, windows = memory.take()
     spool.write(CaseEnd(peak_rss_bytes=launch, window_rss_bytes=windows, load=load_average()), case=index)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connections:
-    """A rank's backend and neighbours, and what is counted of them."""
-
-    backend: Backend
-    neighbours: CarriedNeighbours | None  # None: samples are whole, or nobody exchanges rows
-    beside: Neighbours | None  # the same ranks over the control plane, whom references ask
-    shard: Shard
-    gathers: GatherMeter | None  # of sharded weights
-    halos: HaloMeter | None
-
-    def close(self) -> None:
-        """Leave them; collective."""
-        if self.neighbours:
-            self.neighbours.close()
-        self.backend.close()
-
-
-def connections(cell: Cell, *, control: Any, job: ServerSplit | None) -> Connections:
-    """Those of a cell's ranks; collective. Raises UsageError where nothing carries what it asks for."""
-    backend = connect(
-        cell.backend,
-        control=control,
-        framework=cell.framework,
-        options=cell.backend_options,
-        job=job,
-        algorithm=cell.algorithm,
-        algorithm_options=cell.algorithm_options,
-        shard=cell.shard,
-    )
-    neighbours: CarriedNeighbours | None = None
-    asked: Neighbours | None = None
-    beside: Neighbours | None = None
-    replica, index = divmod(control.Get_rank(), cell.split)
-    if cell.split > 1 and not backend.capabilities.exchanges:
-        tensors = cell.device == "gpu" and cell.framework == "torch"
-        asked = beside = AbsentNeighbours(index=index, split=cell.split, takes_tensors=tensors)
-    elif cell.split > 1:
-        carrier = carrier_of(cell.backend, framework=cell.framework)
-        asked = neighbours = connect_neighbours(carrier, control=control, split=cell.split)
-        beside = over_control(control, split=cell.split)
-    return Connections(
-        backend=backend,
-        neighbours=neighbours,
-        beside=beside,
-        shard=Shard(index=replica, count=max(1, control.Get_size() // cell.split), neighbours=asked),
-        gathers=GatherMeter(backend) if cell.shard != NONE else None,
-        halos=HaloMeter(neighbours) if neighbours else None,
-    )

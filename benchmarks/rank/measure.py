@@ -1,10 +1,8 @@
 """The one timed loop: every workload, framework, backend and control passes through these lines.
 
-A window is: barrier, stamp, K steps, synchronise, stamp. The barrier is outside the interval; nothing is
-printed, gathered or written inside. Every rank keeps its own seconds; that the slowest rank counts is applied
-when the record is read (docs/metrics.md). Rules M9-M15 of the methodology. A step timer adds the seconds of each
-step, by the host's clock or by events on the GPU, and none of them makes a step wait. The barrier goes over MPI,
-separate from what carries the gradients.
+A window is: barrier, stamp, K steps, synchronise, stamp. The barrier is outside the interval, and goes over the control
+plane, apart from what carries the gradients; nothing is printed, gathered or written inside. Every rank keeps its own
+seconds; that the slowest rank counts is applied when the record is read (docs/metrics.md).
 """
 
 from __future__ import annotations
@@ -13,26 +11,32 @@ import functools
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 from dlscale.benchmarks.records.cell import Cell
-from dlscale.benchmarks.records.spool import Event, MeasuredWindow
+from dlscale.benchmarks.records.spool import MeasuredWindow
 from dlscale.benchmarks.study.rules import MOST_WINDOWS, Rules
 from dlscale.collectives.control import Communicator
 from dlscale.collectives.job import rest
 from dlscale.models.frameworks import gpu_module
 
 MILLISECONDS_PER_SECOND = 1e3
+STEADY_GROUP = 5  # steps in each of the two groups that the steady-state test compares
+STEADY_CHANGE = 0.10  # largest relative change of their medians
+# A window ends when all work is done, which a long training does once. Where steps leave work to the next one, windows
+# have so many of them at least, or little else would be measured than the end.
+CARRIED_STEPS = 5
+SHORTEST_STEP = 1e-7  # seconds, where a clock sees none
+PATIENT_POLL_SECONDS = 0.0005
 
 
 class StepTimer(Protocol):
-    """Takes the stamps of one window after the other."""
+    """Stamps the steps of one window after the other."""
 
     def begin(self, num_steps: int) -> None:
-        """Make room for a window of that many steps; outside the interval."""
+        """Make room for a window of that many steps: nothing is allocated between the stamps."""
 
     def stamp(self) -> None:
         """Now: at the window's start, then after each step."""
@@ -49,7 +53,6 @@ class HostClock:
         self._next = 0
 
     def begin(self, num_steps: int) -> None:
-        """Make room: nothing is allocated between the stamps."""
         self._stamps, self._next = [0.0] * (num_steps + 1), 0
 
     def stamp(self) -> None:
@@ -60,13 +63,6 @@ class HostClock:
         return [end - begin for begin, end in pairwise(self._stamps)]
 
 
-class DeviceEvent(Protocol):
-    """A `torch.cuda.Event` with timing."""
-
-    def record(self) -> None: ...
-    def elapsed_time(self, end_event: Any) -> float: ...  # milliseconds
-
-
 class DeviceEvents:
     """A GPU's own clock (`StepTimer`).
 
@@ -74,9 +70,10 @@ class DeviceEvents:
     mark is put among the work of the current stream, and its time is asked for when the window is over.
     """
 
-    def __init__(self, make_event: Callable[[], DeviceEvent]) -> None:
+    def __init__(self, make_event: Callable[[], Any]) -> None:
+        """`make_event` makes a `torch.cuda.Event` with timing."""
         self._make_event = make_event
-        self._events: list[DeviceEvent] = []
+        self._events: list[Any] = []
         self._next = 0
 
     def begin(self, num_steps: int) -> None:
@@ -111,15 +108,6 @@ def step_timer_for(cell: Cell, *, exchanges: bool) -> StepTimer | None:
     return DeviceEvents(gpus.event)
 
 
-STEADY_GROUP = 5  # steps in each of the two groups that the steady-state test compares
-STEADY_CHANGE = 0.10  # largest relative change of their medians
-
-
-# A window ends when all work is done, which a long training does once. Where steps leave work to the next one, windows
-# have so many of them at least, or little else would be measured than the end.
-CARRIED_STEPS = 5
-
-
 class Steppable(Protocol):
     """What can be timed: a trainer, or a control that only looks like one."""
 
@@ -138,13 +126,6 @@ class BarrierControl(Protocol):
 
     def barrier(self) -> None: ...
     def maximum(self, value: float) -> float: ...
-
-
-class TrainingProgress(Protocol):
-    """A training that is saved while a launch measures it. Collective."""
-
-    def passed(self, num_steps: int) -> None:
-        """So many steps have been taken since the last call; outside of any interval."""
 
 
 class Audit(Protocol):
@@ -170,19 +151,6 @@ class Audit(Protocol):
 
     def end(self) -> None:
         """No window follows."""
-
-
-class Observer(Protocol):
-    """Watches a node while a case is measured, on the one rank of it that does, and never inside a window."""
-
-    def after(self, window: MeasuredWindow) -> MeasuredWindow:
-        """A window is over; returns it with what was seen."""
-
-    def paused(self) -> AbstractContextManager[None]:
-        """What happens in the body is no part of the case."""
-
-    def end(self) -> Sequence[Event]:
-        """What was seen of the whole case, whose windows are over."""
 
 
 Emit = Callable[[MeasuredWindow], None]
@@ -259,7 +227,7 @@ def measure(
     budgeted: bool = False,
     step_timer: StepTimer | None = None,
     counting: Counting | None = None,
-    progress: TrainingProgress | None = None,
+    passed: Callable[[int], None] | None = None,
     audit: Audit | None = None,
     round_steps: int = 1,
     carries: bool = False,
@@ -269,8 +237,8 @@ def measure(
 
     Where the time is `budgeted` there are as many as end before `deadline` on this rank's monotonic clock. Windows have
     a fixed number of steps, or, of the trainer `counting`, whose ranks do not step together, the time that so many
-    would take. All ranks run the same windows, because every decision is taken on the maximum over ranks. At least the
-    rules' minimum is measured, however late it is. An `audit` looks at the trainer between windows. Where ranks
+    would take. All ranks run the same windows, because every decision is taken on the maximum over ranks. `passed` is
+    called with the steps since its last call, and an `audit` looks at the trainer, between windows. Where ranks
     exchange once in `round_steps`, each window has whole rounds, so that all have as many exchanges per step. Windows
     of a trainer that `carries` work into the next step have CARRIED_STEPS or more, unless the rules' largest number
     forbids it. Returns whether the warm-up met the steady-state test.
@@ -278,22 +246,16 @@ def measure(
     num_warm_up, steady, world_step = _warm_up(
         trainer, control, rules, deadline=deadline, emit=emit, audit=audit
     )
-    if progress:
-        progress.passed(num_warm_up)
+    if passed:
+        passed(num_warm_up)
     if audit:
         audit.warmed_up()
-    steps = max(1, math.ceil(rules.min_window_seconds / max(world_step, 1e-7)))
-    steps = _whole_rounds(max(steps, CARRIED_STEPS if carries else 1), round_steps)
-    num_windows = max(rules.min_windows, math.ceil(rules.min_steps / steps))
-    most = max(1, (rules.max_steps - rules.longest_warm_up) // num_windows)
-    steps = min(steps, max(round_steps, most // round_steps * round_steps))
-    wanted = num_windows
+    steps, wanted = _sizes(rules, world_step, round_steps=round_steps, least=CARRIED_STEPS if carries else 1)
     if budgeted:
         # The time left differs from rank to rank; the least of them decides, as -max(-left).
         left = -control.maximum(time.perf_counter() - deadline)
         fitting = min(int(left / (steps * world_step)), MOST_WINDOWS) if left > 0 else 0
-        room = (rules.max_steps - rules.longest_warm_up) // steps
-        wanted = max(num_windows, min(fitting, room))
+        wanted = max(wanted, min(fitting, (rules.max_steps - rules.longest_warm_up) // steps))
     next_window = functools.partial(
         time_window, trainer, control, phase="steady", num_steps=steps, step_timer=step_timer
     )
@@ -307,8 +269,8 @@ def measure(
         if audit:
             audit.before(window)
         emit(next_window())
-        if progress:
-            progress.passed(steps)
+        if passed:
+            passed(steps)
         if audit:
             audit.after(window)
     if audit:
@@ -316,9 +278,13 @@ def measure(
     return steady
 
 
-def _whole_rounds(num_steps: int, round_steps: int) -> int:
-    """At least so many steps, of rounds that are not cut."""
-    return math.ceil(num_steps / round_steps) * round_steps
+def _sizes(rules: Rules, world_step: float, *, round_steps: int, least: int) -> tuple[int, int]:
+    """Steps of a window, and the fewest windows, where a step takes that many seconds."""
+    steps = max(1, math.ceil(rules.min_window_seconds / max(world_step, SHORTEST_STEP)), least)
+    steps = math.ceil(steps / round_steps) * round_steps
+    num_windows = max(rules.min_windows, math.ceil(rules.min_steps / steps))
+    most = (rules.max_steps - rules.longest_warm_up) // num_windows
+    return min(steps, max(round_steps, most // round_steps * round_steps)), num_windows
 
 
 def _warm_up(
@@ -354,9 +320,6 @@ def _warm_up(
         late = control.maximum(float(time.perf_counter() > begin + (deadline - begin) / 2)) > 0
         if steady or late or len(world) >= rules.longest_warm_up:
             return len(world), steady, last
-
-
-PATIENT_POLL_SECONDS = 0.0005
 
 
 class CommunicatorControl:

@@ -1,39 +1,124 @@
-"""What watches a rank while its cases are measured: other programs, energy, its memory and that of its GPU."""
+"""What watches a rank while its cases are measured: other programs, memory, and what counters count.
+
+Energy, which one rank of a node watches, is in `energy.py`.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dlscale.benchmarks.rank.energy import node_meter
-from dlscale.benchmarks.rank.measure import Observer
-from dlscale.benchmarks.rank.process import local_rank
-from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.records.record import GpuMemory
 from dlscale.benchmarks.records.spool import Event, Halos, MeasuredWindow
-from dlscale.collectives import Backend
-from dlscale.collectives.neighbours import Call, CarriedNeighbours
-from dlscale.models.frameworks import GpuModule, gpu_module
+
+if TYPE_CHECKING:
+    from dlscale.collectives.neighbours import Call, CarriedNeighbours
+    from dlscale.models.frameworks import GpuModule
 
 
-def observers_of(cell: Cell, others: Observer | None) -> list[Observer]:
-    """The observers of this rank. One rank of a machine watches other programs, by `others`, and one energy."""
-    observers: list[Observer] = [others] if others else []
-    if local_rank() == 0:
-        observers.append(node_meter(device=cell.device))
-    if cell.device == "gpu":
-        observers.append(GpuMemoryMeter(gpu_module(cell.framework)))
-    return observers
+class Observer:
+    """Looks between the windows of a case, never inside one."""
+
+    def after(self, window: MeasuredWindow) -> MeasuredWindow:
+        """A window is over; returns it with what was seen."""
+        return window
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens in the body is no part of the case."""
+        yield
+
+    def end(self) -> Sequence[Event]:
+        """What was seen of the whole case, whose windows are over."""
+        return ()
 
 
-class GpuMemoryMeter:
-    """The most memory of its GPU that a training takes while windows run (`measure.Observer`).
+STAT = Path("/proc/stat")
+TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
+TAKEN = (0, 1, 2, 7)  # the columns user, nice, system and steal of a core's line
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
-    What gates and audits take for a moment is left out; what audits keep on the GPU while windows run counts, as
-    everything does that is there.
+
+class OtherPrograms(Observer):
+    """The share of some cores' time that went to processes other than `pids`, from one reading to the next.
+
+    The kernel counts what its cores did, in ticks of 10 ms, and what each process did. Interrupts are left out: those
+    of the network serve the ranks themselves. Time that a hypervisor gave to another machine ("steal") counts as taken.
+    """
+
+    def __init__(self, cores: Iterable[int], pids: Iterable[int]) -> None:
+        """Raises OSError if there is no such process, or no /proc."""
+        self._names = frozenset(f"cpu{core}" for core in cores)
+        self._clocks = [_clock_of(pid) for pid in pids]
+        self._since = self._read()
+
+    def share(self) -> float | None:
+        """Since the last reading, within a few ticks of the truth (below 0, too); None if a process has ended."""
+        try:
+            now = self._read()
+        except OSError:
+            return None
+        wall, taken, own = (after - before for after, before in zip(now, self._since, strict=True))
+        self._since = now
+        return (taken - own) / (wall * len(self._names)) if wall > 0 else None
+
+    def after(self, window: MeasuredWindow) -> MeasuredWindow:
+        """The window with the share since the last one: the time between two is short."""
+        share = self.share()
+        return window.model_copy(update={"foreign_cpu": share}) if window.phase == "steady" else window
+
+    def _read(self) -> tuple[float, float, float]:
+        """Seconds: now, that the cores gave to programs, and that our processes had."""
+        own = sum(time.clock_gettime(clock) for clock in self._clocks)
+        ticks = 0
+        for line in STAT.read_text(encoding="ascii").splitlines():
+            name, *columns = line.split()
+            if name in self._names:
+                ticks += sum(int(columns[column]) for column in TAKEN)
+        return time.perf_counter(), ticks * TICK_SECONDS, own
+
+
+def watch_other_programs(everyone: Any, *, cores: list[int], reads: bool) -> OtherPrograms | None:
+    """What watches this rank's machine, on its first rank that `reads`; None on others, and where it cannot be known.
+
+    Collective over `everyone`, the communicator of all of the launch's processes.
+    """
+    namespace = ""  # processes of another one have other numbers
+    with suppress(OSError):
+        namespace = os.readlink("/proc/self/ns/pid")
+    machine = (boot_id(), namespace)
+    rank = everyone.Get_rank()
+    ranks = everyone.allgather((machine, rank if reads else None, os.getpid(), cores))
+    here = [(reader, pid, own) for place, reader, pid, own in ranks if place == machine]
+    one_namespace = len({place for place, *_ in ranks if place[0] == machine[0]}) == 1
+    first = min((reader for reader, _, _ in here if reader is not None), default=None)
+    if first != rank or not one_namespace:
+        return None
+    try:
+        return OtherPrograms({core for _, _, own in here for core in own}, [pid for _, pid, _ in here])
+    except (OSError, ValueError):
+        return None
+
+
+def _clock_of(pid: int) -> int:
+    """The clock of a process's CPU time, all threads together. Raises OSError if there is no such process."""
+    clock = ctypes.c_int()
+    if error := _LIBC.clock_getcpuclockid(pid, ctypes.byref(clock)):
+        raise OSError(error, os.strerror(error))
+    return clock.value
+
+
+class GpuMemoryMeter(Observer):
+    """The most memory of its GPU that a training takes while windows run.
+
+    What gates and audits take for a moment is left out; what audits keep on the GPU while windows run counts.
     """
 
     def __init__(self, gpu: GpuModule) -> None:
@@ -63,91 +148,12 @@ class GpuMemoryMeter:
             self._most = GpuMemory(**now)
 
 
-class StepMeter:
-    """Sums of what counters count in the windows after the warm-up (`measure.Observer`), of this rank."""
-
-    def __init__(self, read: Callable[[], Sequence[float] | None]) -> None:
-        """`read` gives what was counted so far; None where it is not known."""
-        self._read = read
-        self._before: Sequence[float] | None = read()
-        self._counted: list[Sequence[float] | None] = []  # of each window
-        self._num_steps = 0
-
-    def after(self, window: MeasuredWindow) -> MeasuredWindow:
-        now = self._read()
-        if window.phase == "steady":
-            known = now is not None and self._before is not None
-            self._counted.append(
-                [new - old for new, old in zip(now or (), self._before or (), strict=True)] if known else None
-            )
-            self._num_steps += window.num_steps
-        self._before = now
-        return window
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        yield
-        self._before = self._read()
-
-    def end(self) -> Sequence[Event]:
-        return []
-
-    def take_per_step(self) -> list[float] | None:
-        """What a step counts; the next case begins. None where that is not known."""
-        counted, num_steps = self._counted, self._num_steps
-        self._counted, self._num_steps, self._before = [], 0, self._read()
-        windows = [window for window in counted if window is not None]
-        if not num_steps or len(windows) < len(counted):
-            return None
-        return [sum(column) / num_steps for column in zip(*windows, strict=True)]
-
-
-class GatherMeter(StepMeter):
-    """Seconds of gathers of sharded weights."""
-
-    def __init__(self, backend: Backend) -> None:
-        def read() -> Sequence[float] | None:
-            seconds = backend.gather_seconds()
-            return None if seconds is None else [seconds]
-
-        super().__init__(read)
-
-    def take(self) -> float | None:
-        """Seconds per step; the next case begins. None where that is not known."""
-        found = self.take_per_step()
-        return found[0] if found else None
-
-
-class HaloMeter(StepMeter):
-    """What ranks that share samples exchange."""
-
-    def __init__(self, neighbours: CarriedNeighbours) -> None:
-        self.neighbours = neighbours
-        self.step_calls: list[Call] = []  # of a step of the last case; none before the first
-        super().__init__(lambda: (neighbours.seconds, neighbours.bytes_sent, neighbours.num_calls))
-
-    def after(self, window: MeasuredWindow) -> MeasuredWindow:
-        """Count what the window's steps exchanged, and keep the last calls, of which the last step's are some."""
-        self._calls = self.neighbours.last_calls()
-        return super().after(window)
-
-    def take(self) -> Halos | None:
-        """Of a step; the next case begins. None where there was none."""
-        found = self.take_per_step()
-        if found is None:
-            return None
-        seconds, num_bytes, num_calls = found
-        self.step_calls = self._calls[-round(num_calls) :] if num_calls else []
-        return Halos(seconds=seconds, num_bytes=num_bytes, calls=[str(call) for call in self.step_calls])
-
-
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 SET_BACK = "5"  # the mark, of what can be set back there
-_MARK = re.compile(r"^VmHWM:\s*(\d+) kB$", re.MULTILINE)
 
 
-class HostMemoryMeter:
-    """The largest resident set of this process, and that while windows ran (`measure.Observer`).
+class HostMemoryMeter(Observer):
+    """The largest resident set of this process, and that while windows ran.
 
     Linux keeps a mark, which is set back around gates and audits: between windows, in less than a millisecond. What
     they leave with the allocator counts. (`getrusage` also has what the process was forked from.)
@@ -157,12 +163,8 @@ class HostMemoryMeter:
         self._launch = 0  # bytes, as all here
         self._windows: int | None = 0  # None: this kernel sets nothing back
 
-    def after(self, window: MeasuredWindow) -> MeasuredWindow:
-        return window
-
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What happens in the body is the launch's alone."""
         self._look()
         yield
         self._set_back()
@@ -170,7 +172,7 @@ class HostMemoryMeter:
     def end(self) -> Sequence[Event]:
         self._look()
         self._set_back()
-        return []
+        return ()
 
     def take(self) -> tuple[int, int | None]:
         """The largest so far, and that while this case's windows ran; the next case begins."""
@@ -182,17 +184,75 @@ class HostMemoryMeter:
 
     def _look(self) -> None:
         if self._windows is not None:
-            self._windows = max(self._windows, resident_mark())
+            self._windows = max(self._windows, _resident_mark())
 
     def _set_back(self) -> None:
-        self._launch = max(self._launch, resident_mark())
+        self._launch = max(self._launch, _resident_mark())
         try:
             CLEAR_REFS.write_text(SET_BACK, encoding="ascii")
         except OSError:
             self._windows = None
 
 
-def resident_mark() -> int:
+def _resident_mark() -> int:
     """The largest resident set since the mark was set back."""
-    found = _MARK.search(STATUS.read_text(encoding="utf-8", errors="replace"))
-    return int(found[1]) * 1024 if found else 0
+    mark = re.search(r"^VmHWM:\s*(\d+) kB$", STATUS.read_text(errors="replace"), re.MULTILINE)
+    return int(mark[1]) * 1024 if mark else 0
+
+
+class StepMeter(Observer):
+    """What counters of this rank count per step in the windows after the warm-up."""
+
+    def __init__(self, read: Callable[[], Sequence[float] | None]) -> None:
+        """`read` gives what was counted so far; None where it is not known."""
+        self._read = read
+        self._begin()
+
+    def _begin(self) -> None:
+        self._counted: list[Sequence[float] | None] = []  # before and after each window
+        self._num_steps = 0
+        self._before = self._read()
+
+    def after(self, window: MeasuredWindow) -> MeasuredWindow:
+        before, self._before = self._before, self._read()
+        if window.phase == "steady":
+            self._counted += [before, self._before]
+            self._num_steps += window.num_steps
+        return window
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        yield
+        self._before = self._read()
+
+    def take(self) -> list[float] | None:
+        """What a step counts; the next case begins. None where that is not known."""
+        known, num_steps = [reading for reading in self._counted if reading is not None], self._num_steps
+        whole = len(known) == len(self._counted) and num_steps > 0
+        self._begin()
+        columns = zip(*known, strict=True) if whole else ()
+        return [(sum(column[1::2]) - sum(column[::2])) / num_steps for column in columns] or None
+
+
+class HaloMeter(StepMeter):
+    """What ranks that share samples exchange."""
+
+    def __init__(self, neighbours: CarriedNeighbours) -> None:
+        self.neighbours = neighbours
+        self.step_calls: list[Call] = []  # of a step of the last case; none before the first
+        self._calls: list[Call] = []
+        super().__init__(lambda: (neighbours.seconds, neighbours.bytes_sent, neighbours.num_calls))
+
+    def after(self, window: MeasuredWindow) -> MeasuredWindow:
+        """Count what the window's steps exchanged, and keep the last calls, of which the last step's are some."""
+        self._calls = self.neighbours.last_calls()
+        return super().after(window)
+
+    def take_halos(self) -> Halos | None:
+        """Of a step; the next case begins. None where there was none."""
+        counted = self.take()
+        if counted is None:
+            return None
+        seconds, num_bytes, num_calls = counted
+        self.step_calls = self._calls[-round(num_calls) :] if num_calls else []
+        return Halos(seconds=seconds, num_bytes=num_bytes, calls=[str(call) for call in self.step_calls])

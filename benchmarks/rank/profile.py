@@ -37,11 +37,6 @@ TIMES = 4  # between both batches
 SECOND_STEPS, SECOND_SECONDS = 100, 3.0  # of the second one, whichever is over first
 
 
-def second_batch(local_batch: int) -> int:
-    """The other batch that is timed: a smaller one, but of 2 samples or more, as batch norm needs them."""
-    return local_batch // TIMES if local_batch >= 2 * TIMES else TIMES * local_batch
-
-
 def profile_rules(rules: Rules, trainer: StampedTrainer) -> Rules:
     """The rules for as many steps as a profile of that trainer has, however many the study asks for."""
     fewest = 2 * MIN_PROFILED_STEPS
@@ -63,11 +58,11 @@ def measure_profile(case: CaseRun) -> list[Gate]:
         steady = measure(
             steps,
             context.control,
-            profile_rules(context.rules, trainer),
+            profile_rules(case.rules, trainer),
             deadline=case.deadline,
-            budgeted=case.budgeted,
+            budgeted=context.spec.budgeted,
             emit=case.emit,
-            audit=steps,
+            passed=steps.passed,
             round_steps=len(ROUND),
         )
         case.write_observed()
@@ -91,10 +86,11 @@ def measure_profile(case: CaseRun) -> list[Gate]:
         trainer.close()
 
 
-def _measure_second(case: CaseRun) -> SecondBatch | None:
-    if case.second is None:
-        return None
-    (batch, factory), context = case.second, case.context
+def _measure_second(case: CaseRun) -> SecondBatch:
+    """Steps of another batch: a smaller one, but of 2 samples or more, as batch norm needs them."""
+    context, own = case.context, case.cell.local_batch
+    batch = own // TIMES if own >= 2 * TIMES else TIMES * own
+    factory = context.spec.factory(case.cell.model_copy(update={"local_batch": batch, "global_batch": batch}))
     trainer = context.backend.distribute(factory, shard=context.shard, seed=context.seed)
     try:
         for _ in range(2 * PLAIN):
@@ -111,7 +107,7 @@ def _measure_second(case: CaseRun) -> SecondBatch | None:
 
 
 class ProfiledSteps:
-    """A trainer whose steps are stamped or not by turns (`measure.Steppable`, and `measure.Audit` of its warm-up)."""
+    """A trainer whose steps are stamped or not by turns (`measure.Steppable`, and told when the warm-up is over)."""
 
     def __init__(self, trainer: StampedTrainer) -> None:
         self._trainer, self._num_steps, self._warm = trainer, 0, False
@@ -131,29 +127,12 @@ class ProfiledSteps:
     def synchronize(self) -> None:
         self._trainer.synchronize()
 
-    def before_warm(self) -> None:
-        """Nothing to look at."""
-
-    def after_warm(self) -> None:
-        """Nothing to look at."""
-
-    def warmed_up(self) -> None:
-        """A round begins, and what was kept is dropped."""
-        self._warm, self._num_steps = True, 0
-        self._stamps.clear()
-        self._plain.clear()
-
-    def begin(self, num_windows: int) -> None:
-        """Nothing to prepare."""
-
-    def before(self, window: int) -> None:
-        """Nothing to look at."""
-
-    def after(self, window: int) -> None:
-        """Nothing to look at."""
-
-    def end(self) -> None:
-        """Nothing to look at."""
+    def passed(self, num_steps: int) -> None:  # noqa: ARG002
+        """Steps are over. After those of the warm-up a round begins, and what was kept is dropped."""
+        if not self._warm:
+            self._warm, self._num_steps = True, 0
+            self._stamps.clear()
+            self._plain.clear()
 
     def profile(self, names: Sequence[str], sizes: Sequence[int]) -> StepProfile:
         """The profile over all steps after the warm-up; names and bytes of gradients are in the replica's order."""

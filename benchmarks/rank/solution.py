@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import NonNegativeFloat, PositiveInt
 
 from dlscale.base.definitions import Frozen
-from dlscale.benchmarks.rank.audit import AuditedTraining
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, training_run
 from dlscale.benchmarks.rank.checks import make_audit, training_gates
-from dlscale.benchmarks.rank.deviation import bounds_for
 from dlscale.benchmarks.rank.evaluations import Evaluator
-from dlscale.benchmarks.rank.measure import BarrierControl, Emit, Steppable, time_window
+from dlscale.benchmarks.rank.measure import SHORTEST_STEP, BarrierControl, Emit, Steppable, time_window
 from dlscale.benchmarks.rank.target_audit import TargetAudit
+from dlscale.benchmarks.rank.training import audited
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import Phase
@@ -32,24 +31,17 @@ from dlscale.collectives import Trainer
 from dlscale.collectives.control import Communicator
 from dlscale.models.workload import Replica
 
-SHORTEST_SECONDS = 1e-7  # of a window, where a clock sees none
-
 
 def train_to_target(case: CaseRun) -> list[Gate]:
     """Train until the case's target is reached, or time is over, and audit that (`case.Measurement`)."""
-    context, backend, cell = case.context, case.context.backend, case.cell
+    context, cell = case.context, case.cell
     if cell.target is None:
         raise ValueError(f"{cell.id} has no target")
     begin = time.perf_counter()
-    replicas: list[Replica] = []
-    trainer = context.distribute(case.remembering(replicas))
-    try:
-        # With the seed of the trainer's replica, as it replays its steps.
-        replica = case.reference(seed=context.seed + context.shard.index)
-        evaluator = Evaluator(cell, case.source, replica, world=context.world, facts=case.facts)
+    with case.trainer() as (trainer, replicas):
+        evaluator = Evaluator(cell, case.source, case.reference(), world=context.world, facts=case.facts)
         saving = training_run(case, trainer)
-        schedule = TrainingSchedule(cell, cell.target)
-        steps = ScheduledTrainer(trainer, replicas[0], schedule, begin=saving.step if saving else 0)
+        steps = ScheduledTrainer(trainer, replicas[0], cell, begin=saving.step if saving else 0)
         audit = _audit(case, steps, evaluator, replicas)
         set_up_seconds = time.perf_counter() - begin
         case.write(Phase(name="set_up", seconds=set_up_seconds))
@@ -69,86 +61,61 @@ def train_to_target(case: CaseRun) -> list[Gate]:
             longest_window=STALL_SECONDS / 4,
         ).run()
         case.write_observed()
-        results: list[Gate] = []
+        gates: list[Gate] = []
         if end != "diverged":  # that is a result, and its weights are no numbers
-            results = [
-                *audit.gates(),
-                *training_gates(backend, trainer, control=context.world),
-            ]
-        case.write_result(trainer, replicas, steady=None, evaluated_without=evaluator.num_skipped)
-        return results
-    finally:
-        trainer.close()
+            gates = [*audit.gates(), *training_gates(context.backend, trainer, control=context.world)]
+        case.write_result(trainer, replicas, steady=None, skipped=evaluator.num_skipped)
+        return gates
 
 
 def _audit(
-    case: CaseRun, steps: ScheduledTrainer, evaluator: Evaluator, replicas: Sequence[Replica]
+    case: CaseRun, steps: ScheduledTrainer, evaluator: Evaluator, replicas: list[Replica]
 ) -> TargetAudit:
     """What looks at the training of a trainer that holds the first of `replicas`; collective."""
-    context, backend, cell, target = case.context, case.context.backend, case.cell, steps.schedule.target
-    compressed = backend.compressor is not None
-    bounds = bounds_for(precision=cell.precision, compressed=compressed, device=cell.device)
-    facts = case.facts or cell.facts
-    training = AuditedTraining(
-        trainer=steps.trainer,
-        backend=backend,
+    target, trainer = steps.target, steps.trainer
+    training = audited(
+        case,
+        trainer,
+        replicas,
         make_reference=lambda: evaluator.replica,
-        control=context.world,
-        shard=context.shard,
-        bounds=bounds,
         passed=lambda _: None,
-        num_skipped=lambda: sum(replica.num_skipped() for replica in replicas),
         held_out=target.held_out,
         order=case.source.order,
-        follow=steps.schedule.follow,
+        follow=steps.follow,
         step=steps.step,
-        aside=context.aside,
     )
     return TargetAudit(
         steps=make_audit(training),
-        world=context.world,
+        world=case.context.world,
         target=target,
-        quality=facts.quality(),
-        samples=facts.data().open_samples(case.source, cell.preset_facts, seed=None),
+        quality=case.facts.quality(),
+        samples=case.facts.data().open_samples(case.source, case.cell.preset_facts, seed=None),
         skip_bad=case.source.skip_bad,
         replica=evaluator.replica,
-        load=lambda: evaluator.load(steps.trainer),
-        learnt=lambda: evaluator.learnt(steps.trainer),
-        tolerance=bounds.loss,
+        load=lambda: evaluator.load(trainer),
+        learnt=lambda: evaluator.learnt(trainer),
+        tolerance=training.bounds.loss,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingSchedule:
-    """The learning rate of each step of a training to a target."""
-
-    cell: Cell
-    target: Target
-
-    def rate(self, step: int) -> float | None:
-        """None: the cell's own, all the time."""
-        return self.target.rate(step * self.cell.global_batch) if self.target.schedule else None
-
-    def follow(self, replica: Replica, step: int) -> None:
-        """Give a replica what that step has."""
-        if rate := self.rate(step):
-            replica.set_learning_rate(rate)
-
-
 class ScheduledTrainer:
-    """A trainer whose learning rate follows the target, from step number `begin` on (`Steppable`).
+    """A trainer whose learning rate follows the cell's target, from step number `begin` on (`Steppable`).
 
     It is set where it changes, between two steps; a pipelined exchange applies older means with a new rate.
     `replica` is the one that the trainer holds.
     """
 
-    def __init__(self, trainer: Trainer, replica: Replica, schedule: TrainingSchedule, *, begin: int) -> None:
-        self.trainer, self._replica, self.schedule = trainer, replica, schedule
+    def __init__(self, trainer: Trainer, replica: Replica, cell: Cell, *, begin: int) -> None:
+        """Raises ValueError for a cell without a target."""
+        if cell.target is None:
+            raise ValueError(f"{cell.id} has no target")
+        self.trainer, self.target = trainer, cell.target
+        self._replica, self._global_batch = replica, cell.global_batch
         self._step = begin
         self._rate: float | None = None  # that was set last
 
     def step(self) -> None:
-        rate = self.schedule.rate(self._step)
+        rate = self._rate_of(self._step)
         if rate and rate != self._rate:
             self._replica.set_learning_rate(rate)
             self._rate = rate
@@ -157,6 +124,15 @@ class ScheduledTrainer:
 
     def synchronize(self) -> None:
         self.trainer.synchronize()
+
+    def follow(self, replica: Replica, step: int) -> None:
+        """Give a replica the rate of that step."""
+        if rate := self._rate_of(step):
+            replica.set_learning_rate(rate)
+
+    def _rate_of(self, step: int) -> float | None:
+        """None: the optimizer's own, all the time."""
+        return self.target.rate(step * self._global_batch) if self.target.schedule else None
 
 
 class TargetNotes(Frozen):
@@ -244,18 +220,13 @@ class TargetTraining:
 
         All ranks take the same steps: seconds are the slowest rank's, which all of them know.
         """
-        seconds = min(self._seconds_left(), self.longest_window)
-        every = self.target.evaluate_every
+        every, seconds = self.target.evaluate_every, min(self._seconds_left(), self.longest_window)
         num_steps = min(every - self._step % every, seconds / self._step_seconds)
         if self.saving:
             num_steps = min(num_steps, self.saving.num_to_save())
         if self.audit:
             num_steps = min(num_steps, self.audit.stretches.num_to_next())
         return max(1, math.ceil(num_steps))
-
-    def _is_due(self) -> bool:
-        """Whether an evaluation is due, or the time is over."""
-        return self._step % self.target.evaluate_every == 0 or self._seconds_left() <= 0
 
     def _train(self, num_steps: int, *, phase: Literal["warmup", "steady"]) -> End | None:
         """A window, and what is due after it; returns how the training ends there, None if it goes on."""
@@ -265,11 +236,12 @@ class TargetTraining:
         seconds = self.control.maximum(window.seconds)
         self._step += num_steps
         self._training += seconds
-        self._step_seconds = max(seconds, SHORTEST_SECONDS) / num_steps
+        self._step_seconds = max(seconds, SHORTEST_STEP) / num_steps
         self.emit(window)
         if self.audit:
             self.audit.stretches.after(num_steps)
-        end = self._evaluate() if self._is_due() else None
+        is_due = self._step % self.target.evaluate_every == 0 or self._seconds_left() <= 0
+        end = self._evaluate() if is_due else None
         if self.saving and end is None:
             self.saving.passed(num_steps, self._notes)
         return end
@@ -278,11 +250,6 @@ class TargetTraining:
         self._evaluations.append(evaluation)
         self.write(evaluation)
 
-    @property
-    def _samples(self) -> int:
-        """Over all ranks, of the steps taken."""
-        return self._step * self.cell.global_batch
-
     def _evaluate(self) -> End | None:
         """How the training ends here; None if it goes on."""
         self.control.barrier()
@@ -290,10 +257,11 @@ class TargetTraining:
         loss = sum(self.world.allgather(self.trainer.loss())) / self.cell.num_ranks
         metrics = self.evaluator.metrics(self.trainer) if math.isfinite(loss) else {}
         self._evaluating += self.control.maximum(time.perf_counter() - begin)
+        samples = self._step * self.cell.global_batch  # over all ranks
         self._report(
             Evaluation(
                 step=self._step,
-                samples=self._samples,
+                samples=samples,
                 training_seconds=self._training,
                 evaluating_seconds=self._evaluating,
                 loss=loss if math.isfinite(loss) else None,
@@ -305,5 +273,5 @@ class TargetTraining:
         measure = self.cell.facts.quality().METRICS[self.target.metric]
         if measure.reached(metrics[self.target.metric], self.target.threshold):
             return "reached"
-        over = self._seconds_left() <= 0 or self._samples >= (self.target.max_samples or math.inf)
+        over = self._seconds_left() <= 0 or samples >= (self.target.max_samples or math.inf)
         return "budget" if over else None

@@ -8,8 +8,7 @@ precision of the training. Tolerances are derived in docs/measurements/audits.md
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,13 +40,15 @@ def split_gates(spec: LaunchSpec, cell: Cell, *, control: Any, shard: Shard) -> 
 
 def split_gate(factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int) -> Gate:
     """In float64; collective. In a second round weights are others: halos of the one before would show."""
-    pair = _Pair.of(factory, control=control, shard=shard, seed=seed)
-    found = pair.compared(*pair.first_weights(SHRUNK))
+    output, mean, wanted = _compared(factory, (1.0, SHRUNK), control=control, shard=shard, seed=seed)
+    # Some gradients are zero but for rounding (a bias before batch norm): they are measured by the largest.
+    named = ({f"{WEIGHT}.{place}": array for place, array in enumerate(of)} for of in (mean, wanted))
+    worst_tensor = deviation({}, *named, bounds=EXACT).share
     detail = (
-        f"outputs ({found.output:.2g} of the largest) and mean gradient ({found.worst_tensor:.2g} of a tensor's "
-        f"length) of {pair.num_sharing} ranks with parts of samples, in float64, against whole samples"
+        f"outputs ({output:.2g} of the largest) and mean gradient ({worst_tensor:.2g} of a tensor's "
+        f"length) of {_num_sharing(control, shard)} ranks with parts of samples, in float64, against whole samples"
     )
-    worst = max(found.output, found.worst_tensor, key=nan_last)
+    worst = max(output, worst_tensor, key=nan_last)
     return Gate.at_most(IN_FLOAT64, worst, name="split", detail=detail)
 
 
@@ -55,84 +56,49 @@ def split_precision_gate(
     factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int, precision: str
 ) -> Gate:
     """In the precision of the training; collective."""
-    pair = _Pair.of(factory, control=control, shard=shard, seed=seed)
-    found, allowed = pair.compared(*pair.first_weights()), IN_PRECISION[precision]
+    output, mean, wanted = _compared(factory, (1.0,), control=control, shard=shard, seed=seed)
+    gradient = _ratio(_length([a - b for a, b in zip(mean, wanted, strict=True)]), _length(wanted))
+    allowed = IN_PRECISION[precision]
     detail = (
-        f"the same in {precision}: outputs ({found.output:.2g}, allowed {allowed[0]:g}) and mean gradient "
-        f"({found.gradient:.2g}, allowed {allowed[1]:g}), of what is allowed"
+        f"the same in {precision}: outputs ({output:.2g}, allowed {allowed[0]:g}) and mean gradient "
+        f"({gradient:.2g}, allowed {allowed[1]:g}), of what is allowed"
     )
-    worst = max(found.output / allowed[0], found.gradient / allowed[1], key=nan_last)
+    worst = max(output / allowed[0], gradient / allowed[1], key=nan_last)
     return Gate.at_most(1.0, worst, name="split_precision", detail=detail)
 
 
-@dataclass(frozen=True, slots=True)
-class Differences:
-    """Between ranks with parts of samples and one device, the worst of all ranks; infinite where not finite."""
-
-    output: float  # of the largest of each
-    gradient: float  # of its length
-    worst_tensor: float  # of the length of each tensor of the gradient
+def _num_sharing(control: Any, shard: Shard) -> int:
+    return int(control.Get_size()) // shard.count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
-    """This rank's replica with its rows of samples and, on the top rank, one with whole samples."""
+def _compared(
+    factory: ReplicaFactory, factors: tuple[float, ...], *, control: Any, shard: Shard, seed: int
+) -> tuple[float, Weights, Weights]:
+    """Outputs' worst difference, of the largest; mean gradients of ranks with rows; and of those with whole samples.
 
-    shared: Any
-    whole: Any
-    control: Any
-    num_replicas: int
-
-    @classmethod
-    def of(cls, factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int) -> _Pair:
-        top = shard.neighbours is not None and shard.neighbours.index == 0
-        return cls(
-            shared=factory(shard=shard, seed=seed, gate=True),
-            whole=factory(shard=replace(shard, neighbours=None), seed=seed, gate=True) if top else None,
-            control=control,
-            num_replicas=shard.count,
-        )
-
-    @property
-    def num_sharing(self) -> int:
-        return int(self.control.Get_size()) // self.num_replicas
-
-    def first_weights(self, *factors: float) -> list[Weights]:
-        """Those that both begin with, and those times each of the factors."""
-        weights = smoothed(self.shared.weights(), self.shared.names())
-        return [weights, *([weight * weight.dtype.type(factor) for weight in weights] for factor in factors)]
-
-    def compared(self, *rounds: Weights) -> Differences:
-        """With these weights, one after the other; gradients are added up before they travel. Collective."""
-        output, own, expected = 0.0, _zeros(rounds[0]), _zeros(rounds[0])
-        for weights in rounds:
-            self.shared.load(weights)
-            outputs = self.shared.outputs()
-            _add(own, self.shared.gradients())
-            if self.whole:
-                self.whole.load(weights)
-                output = max(output, *map(_relative, outputs, self.whole.outputs()), key=nan_last)
-                _add(expected, self.whole.gradients())
-        found = self._mean(own, self.control.Get_size())
-        wanted = self._mean(expected, self.num_replicas)
-        errors = [a - b for a, b in zip(found, wanted, strict=True)]
-        return Differences(
-            output=max(self.control.allgather(output), key=nan_last),
-            gradient=_ratio(_length(errors), _length(wanted)),
-            worst_tensor=_worst_tensor(found, wanted),
-        )
-
-    def _mean(self, totals: Weights, count: int) -> Weights:
-        """The sum over ranks, divided, in place."""
+    With first weights times each of the factors, one after the other, over which gradients are added up. The worst of
+    all ranks; infinite where not finite. Collective.
+    """
+    shared = factory(shard=shard, seed=seed, gate=True)
+    top = shard.neighbours is not None and shard.neighbours.index == 0
+    whole = factory(shard=replace(shard, neighbours=None), seed=seed, gate=True) if top else None
+    first = smoothed(shared.weights(), shared.names())
+    output = 0.0
+    own, expected = ([np.zeros(weight.shape) for weight in first] for _ in range(2))
+    for factor in factors:
+        weights = [weight * weight.dtype.type(factor) for weight in first]
+        shared.load(weights)
+        outputs = shared.outputs()
+        _add(own, shared.gradients())
+        if whole:
+            whole.load(weights)
+            output = max(output, *map(_relative, outputs, whole.outputs()), key=nan_last)
+            _add(expected, whole.gradients())
+    for totals, count in ((own, control.Get_size()), (expected, shard.count)):
         for total in totals:
-            self.control.Allreduce(None, total)
+            control.Allreduce(None, total)
             total /= count
-        return totals
-
-
-def _zeros(weights: Weights) -> Weights:
-    """Room for their gradients in float64."""
-    return [np.zeros(weight.shape) for weight in weights]
+    return max(control.allgather(output), key=nan_last), own, expected
 
 
 def _add(totals: Weights, gradients: Weights) -> None:
@@ -140,19 +106,13 @@ def _add(totals: Weights, gradients: Weights) -> None:
         total += gradient
 
 
-def _relative(found: Any, expected: Any) -> float:
-    if found.shape != expected.shape:
+def _relative(output: Any, expected: Any) -> float:
+    if output.shape != expected.shape:
         return math.inf
-    return _ratio(float(np.max(np.abs(found - expected))), float(np.max(np.abs(expected))))
+    return _ratio(float(np.max(np.abs(output - expected))), float(np.max(np.abs(expected))))
 
 
-def _worst_tensor(found: Weights, expected: Weights) -> float:
-    """Some are zero but for rounding (a bias before batch norm): they are measured by the largest (`deviation`)."""
-    changes = ({f"{WEIGHT}.{place}": array for place, array in enumerate(of)} for of in (found, expected))
-    return deviation({}, *changes, bounds=EXACT).share
-
-
-def _length(arrays: Sequence[Any]) -> float:
+def _length(arrays: Weights) -> float:
     return math.sqrt(math.fsum(float(np.sum(np.square(array))) for array in arrays))
 
 

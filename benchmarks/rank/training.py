@@ -1,14 +1,14 @@
-"""A training that is timed in windows: the real thing, and the same on resident tensors."""
+"""A training that is timed in windows: the real one, and the same on resident tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
-from dlscale.benchmarks.rank.audit import AuditedTraining, TrainingAudit
+from dlscale.benchmarks.rank.audit import AuditedTraining
 from dlscale.benchmarks.rank.buckets import bucket_bytes_of
 from dlscale.benchmarks.rank.case import CaseRun
-from dlscale.benchmarks.rank.checkpoints import TrainingRun, training_run
+from dlscale.benchmarks.rank.checkpoints import training_run
 from dlscale.benchmarks.rank.checks import make_audit, training_gates
 from dlscale.benchmarks.rank.deviation import bounds_for
 from dlscale.benchmarks.rank.measure import measure, step_timer_for
@@ -24,62 +24,55 @@ from dlscale.models.workload import Replica
 def measure_training(case: CaseRun) -> list[Gate]:
     """Time the case's training, audited between its windows (`case.Measurement`)."""
     context, backend, cell = case.context, case.context.backend, case.cell
-    replicas: list[Replica] = []
-    trainer = context.distribute(case.remembering(replicas))
-    settings = trainer.settings()
 
     def emit(window: MeasuredWindow) -> None:
         if backend.in_step and backend.num_accepted is not None:
-            window = window.model_copy(update={"num_samples": window.num_steps * case.step_samples()})
+            # Of an update, which throws late gradients away.
+            num_samples = window.num_steps * backend.num_accepted * cell.local_batch
+            window = window.model_copy(update={"num_samples": num_samples})
         case.emit(window)
         audit.count(window.num_steps)
 
-    try:
-        progress = training_run(case, trainer)
-        audit = _audit(case, trainer, progress, replicas)
+    with case.trainer() as (trainer, replicas):
+        saving = training_run(case, trainer)
+        passed = saving.passed if saving else lambda _: None
+        audit = make_audit(audited(case, trainer, replicas, make_reference=case.reference, passed=passed))
         steady = measure(
             trainer,
             context.control,
-            context.rules,
+            case.rules,
             deadline=case.deadline,
-            budgeted=case.budgeted,
+            budgeted=context.spec.budgeted,
             emit=emit,
             step_timer=step_timer_for(cell, exchanges=backend.capabilities.exchanges),
             counting=None if backend.in_step else cast(CountingTrainer, trainer),
-            progress=progress,
+            passed=passed,
             audit=audit,
             round_steps=round_steps(cell.algorithm, cell.algorithm_options),
-            carries=bool(settings.get("pipelined")),
+            carries=bool(trainer.settings().get("pipelined")),
             agree=cast(GroupedTrainer, trainer).agree if are_grouped(backend.served) else None,
         )
         case.write_observed()
-        results = [
-            *audit.gates(),
-            *training_gates(backend, trainer, control=context.world),
-        ]
+        gates = [*audit.gates(), *training_gates(backend, trainer, control=context.world)]
         if context.bucket_bytes is not None:
             context.bucket_bytes[:] = bucket_bytes_of(trainer)
         case.write_result(trainer, replicas, steady=steady)
-        return results
-    finally:
-        trainer.close()
+        return gates
 
 
-def _audit(
-    case: CaseRun, trainer: Trainer, progress: TrainingRun | None, replicas: Sequence[Replica]
-) -> TrainingAudit:
-    """What looks at the trainer, which holds the first of `replicas`, between its windows; collective."""
-    context, backend = case.context, case.context.backend
-    compressed = backend.compressor is not None
-    training = AuditedTraining(
+def audited(case: CaseRun, trainer: Trainer, replicas: Sequence[Replica], **more: Any) -> AuditedTraining:
+    """What an audit needs of a trainer that holds the first of `replicas`, and `more` of its fields."""
+    context, cell = case.context, case.cell
+    bounds = bounds_for(
+        precision=cell.precision, compressed=context.backend.compressor is not None, device=cell.device
+    )
+    return AuditedTraining(
         trainer=trainer,
-        backend=backend,
-        make_reference=lambda: case.reference(seed=context.seed + context.shard.index),
+        backend=context.backend,
         control=context.world,
         shard=context.shard,
-        bounds=bounds_for(precision=case.cell.precision, compressed=compressed, device=case.cell.device),
-        passed=progress.passed if progress else lambda _: None,
+        bounds=bounds,
         num_skipped=lambda: sum(replica.num_skipped() for replica in replicas),
         aside=context.aside,
+        **more,
     )
-    return make_audit(training)

@@ -45,7 +45,7 @@ class EnergyReading(Frozen):
     """
 
     source: Source | None  # None: no counter on that node could be read
-    parts: Text = ""  # counted parts: "2 packages, 2 dram"; empty if it could not be read
+    parts: Text = ""  # counted parts: "2 x package, 2 x dram"; empty if it could not be read
     joules: NonNegativeFloat | None = None
     seconds: NonNegativeFloat | None = None  # from the first reading to the last, on the node's clock
     reason: Text | None = None

@@ -9,7 +9,6 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, check_can_resume, load_checkpoint
 from dlscale.benchmarks.rank.measure import CommunicatorControl
 from dlscale.benchmarks.rank.rounds import RoundsAudit
-from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.registry import connect
 
 from .conftest import audit_steps, make_factory
@@ -61,8 +60,7 @@ def distributed(world, shard):
 
 def run_of(trainer, folder, world, events):
     control = CommunicatorControl(world)
-    rules = Rules(checkpoint_every=SAVED)
-    return TrainingRun(trainer, rules, folder, control=control, world=world, write=events.append)
+    return TrainingRun(trainer, SAVED, folder, control=control, world=world, write=events.append)
 
 
 def everything(trainer):

@@ -8,7 +8,7 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.buckets import bucket_sizes
 from dlscale.benchmarks.rank.checkpoints import share_checkpoint
-from dlscale.benchmarks.rank.controls import STEPS_UNTIL_BUCKETS, ExchangeOnly
+from dlscale.benchmarks.rank.controls import STEPS_OF_A_TRAINING, ExchangeOnly
 from dlscale.benchmarks.rank.evaluations import network_state
 from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.collectives import capabilities
@@ -102,7 +102,7 @@ def test_the_buckets_of_an_exchange_alone_hold_all_gradients(pair, backend, devi
     leave_out_if_shown(pair, "cosmogan")
     factory = make_factory(framework, "cosmogan", device=device)  # two objectives
     trainer = backend.distribute(factory, shard=shard, seed=1)
-    for _ in range(STEPS_UNTIL_BUCKETS):
+    for _ in range(STEPS_OF_A_TRAINING):
         trainer.step()
     trainer.synchronize()
     gradients = sum(4 * weight.size for weight in trainer.weights())

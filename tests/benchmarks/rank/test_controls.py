@@ -1,4 +1,4 @@
-"""The exchange-only control: its buckets, its clock, and its gate."""
+"""Controls without computation: buckets, calls, clocks and gates."""
 
 import time
 
@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank.buckets import bucket_sizes
-from dlscale.benchmarks.rank.controls import ExchangeOnly
+from dlscale.benchmarks.rank.controls import ExchangeOnly, HalosOnly
+from dlscale.collectives.neighbours import Call, CarriedNeighbours
 from tests.benchmarks.rank.threads import ALONE
+from tests.replica_threads import in_threads
 
 MIB = 1 << 20
 
@@ -83,3 +85,72 @@ def test_an_exchange_smaller_or_larger_than_the_training_s_fails(sizes, passed):
 
 def test_before_the_first_step_no_bucket_holds_a_mean():
     assert not ExchangeOnly(Pair(), [4000], ALONE.Barrier).gate(ALONE).passed
+
+
+# Of three ranks: halos of other sizes up and down, statistics, and a gather of uneven rows.
+CALLS = [
+    [Call("exchange", (0, 600)), Call("sum", (48,)), Call("sum", (12,)), Call("gather", (30,))],
+    [Call("exchange", (300, 600)), Call("sum", (48,)), Call("sum", (12,)), Call("gather", (20,))],
+    [Call("exchange", (300, 0)), Call("sum", (48,)), Call("sum", (12,)), Call("gather", (20,))],
+]
+
+
+class OverThreads:
+    """A carrier over what all ranks tell each other, which may leave out a row."""
+
+    takes_tensors = False
+
+    def __init__(self, neighbours, *, wrong=""):
+        self.index, self._neighbours, self._wrong = neighbours.index, neighbours, wrong
+
+    def exchange(self, sends, receives):
+        up, down = (dict(sends).get(self.index + way) for way in (-1, 1))
+        from_up, from_down = (dict(receives).get(self.index + way) for way in (-1, 1))
+        self._neighbours.exchange(up, down, from_up, from_down)
+        if self._wrong == "exchange" and from_up is not None:
+            from_up[-1] += 1
+
+    def sum(self, values):
+        own = values.copy()
+        self._neighbours.sum(values)
+        values[...] = own if self._wrong == "sum" else values
+
+    def gather(self, own, whole, counts):
+        self._neighbours.gather(own, whole, counts)
+        whole[0] += self._wrong == "gather"
+
+    def settings(self):
+        return {}
+
+    def close(self):
+        pass
+
+
+def run(wrong=""):
+    def work(neighbours):
+        carried = CarriedNeighbours(OverThreads(neighbours, wrong=wrong), split=3)
+        halos = HalosOnly(carried, CALLS)
+        halos.step()
+        first = carried.last_calls()
+        return first, halos.gate(ALONE)
+
+    return in_threads(3, work)
+
+
+def test_a_step_makes_the_calls_of_the_training_in_order_and_bytes():
+    found = run()
+    assert [calls for calls, _ in found] == CALLS
+    assert all(gate.passed and gate.name == "halos" for _, gate in found)
+
+
+@pytest.mark.parametrize("wrong", ["exchange", "sum", "gather"])
+def test_rows_that_are_not_the_other_ranks_fail_the_gate(wrong):
+    assert not all(gate.passed for _, gate in run(wrong))
+
+
+def test_ranks_that_do_not_do_the_same_are_told():
+    def work(neighbours):
+        HalosOnly(neighbours, [CALLS[0], CALLS[1][::-1], CALLS[2]])
+
+    with pytest.raises(ValueError, match="call 0 is exchange and gather on ranks of one replica"):
+        in_threads(3, work)

@@ -1,13 +1,25 @@
-"""The most memory of its GPU that a training takes, where the allocator is made up."""
+"""What is seen between windows: memory, other programs and counters, with a made-up allocator and kernel."""
 
+import os
+import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 
 from dlscale.benchmarks.rank import observers
-from dlscale.benchmarks.rank.observers import GatherMeter, GpuMemoryMeter, HaloMeter, HostMemoryMeter
+from dlscale.benchmarks.rank.observers import (
+    GpuMemoryMeter,
+    HaloMeter,
+    HostMemoryMeter,
+    OtherPrograms,
+    StepMeter,
+    watch_other_programs,
+)
+from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.records.assemble import assemble
 from dlscale.benchmarks.records.record import GpuMemory, StateBytes
 from dlscale.benchmarks.records.spool import CaseEnd, Halos, MeasuredWindow, SpoolWriter, read_spools
@@ -123,33 +135,24 @@ def test_a_kernel_that_sets_nothing_back_tells_of_the_launch_alone(tmp_path, mon
     assert windows is None
 
 
-class Gathering:
-    """A backend whose gathers took so many seconds so far."""
-
-    seconds: float | None = 0.0
-
-    def gather_seconds(self):
-        return self.seconds
-
-
 def window(phase, num_steps):
     return MeasuredWindow(phase=phase, num_steps=num_steps, start=0.0, seconds=1.0)
 
 
 def test_gathers_of_timed_windows_alone_count():
-    backend = Gathering()
-    meter = GatherMeter(backend)
-    backend.seconds = 5.0
+    seconds = [0.0]
+    meter = StepMeter(lambda: None if seconds == [None] else seconds.copy())
+    seconds[0] = 5.0
     meter.after(window("warmup", 3))
-    backend.seconds = 6.0
+    seconds[0] = 6.0
     meter.after(window("steady", 4))
     with meter.paused():
-        backend.seconds = 60.0
-    backend.seconds = 63.0
+        seconds[0] = 60.0
+    seconds[0] = 63.0
     meter.after(window("steady", 4))
-    assert meter.take() == (1 + 3) / 8
+    assert meter.take() == [(1 + 3) / 8]
     assert meter.take() is None, "the next case has no windows yet"
-    backend.seconds = None
+    seconds[0] = None
     meter.after(window("steady", 4))
     assert meter.take() is None, "nobody knows it of a GPU"
 
@@ -184,7 +187,103 @@ def test_halos_of_timed_windows_alone_count_and_one_step_is_told():
     with meter.paused():
         steps(7, calls=9)  # a gate
     before = neighbours.seconds
-    found = meter.take()
+    found = meter.take_halos()
     assert found == Halos(seconds=found.seconds, num_bytes=20.0, calls=["sum 4", "exchange 0 16"])
     assert 0 < found.seconds < before
-    assert meter.take() is None
+    assert meter.take_halos() is None
+
+
+LINE = "cpu{core} {user} {nice} {system} 900 80 70 60 {steal} 50 40\n"
+
+
+@pytest.fixture
+def cores(tmp_path, monkeypatch):
+    """cores({0: (user, nice, system, steal), ...}) sets what the kernel counted, in ticks; the clocks stand still."""
+    path = tmp_path / "stat"
+    now = [100.0]
+    monkeypatch.setattr(observers, "STAT", path)
+    monkeypatch.setattr(observers, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(observers, "_clock_of", lambda pid: pid)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    own = {7: 1.0, 8: 1.0}
+    monkeypatch.setattr(time, "clock_gettime", own.__getitem__)
+
+    def write(ticks, *, seconds=0.0, of=None):
+        names = ("user", "nice", "system", "steal")
+        lines = [
+            LINE.format(core=core, **dict(zip(names, columns, strict=True)))
+            for core, columns in ticks.items()
+        ]
+        path.write_text("cpu 9 9 9 9 9 9 9 9 9 9\n" + "".join(lines) + "intr 12345\n")
+        now[0] += seconds
+        for pid, more in (of or {}).items():
+            own[pid] += more
+
+    return write
+
+
+def test_what_the_cores_did_and_our_processes_did_not(cores):
+    cores({0: (0, 0, 0, 0), 1: (0, 0, 0, 0), 2: (0, 0, 0, 0)})
+    others = OtherPrograms([0, 1], [7, 8])
+    cores({0: (40, 10, 5, 5), 1: (20, 0, 0, 0), 2: (99, 0, 0, 0)}, seconds=1.0, of={7: 0.25, 8: 0.05})
+    assert others.share() == pytest.approx((0.8 - 0.3) / 2)
+    cores({0: (50, 10, 5, 5), 1: (20, 0, 0, 0)}, seconds=0.5, of={7: 0.1})
+    assert others.share() == pytest.approx(0)
+
+
+def test_a_coarse_clock_may_say_less_than_nothing(cores):
+    cores({0: (0, 0, 0, 0)})
+    others = OtherPrograms([0], [7])
+    cores({0: (9, 0, 0, 0)}, seconds=0.1, of={7: 0.1})
+    assert others.share() == pytest.approx(-0.1)
+
+
+def test_without_a_kernel_that_tells_nothing_is_known(cores, tmp_path, monkeypatch):
+    cores({0: (0, 0, 0, 0)})
+    others = OtherPrograms([0], [7])
+    monkeypatch.setattr(observers, "STAT", tmp_path / "missing")
+    assert others.share() is None
+
+
+class World:
+    """The communicator of rank `rank`, whose `others` say what they are asked to."""
+
+    def __init__(self, rank, others):
+        self._rank, self._others = rank, others
+
+    def Get_rank(self):  # noqa: N802
+        return self._rank
+
+    def allgather(self, mine):
+        return sorted([mine, *self._others], key=lambda told: told[2] if told[1] is None else told[1])
+
+
+def test_the_first_rank_of_a_machine_that_measures_reads():
+    place = boot_id()
+    namespace = os.readlink("/proc/self/ns/pid")
+    worker = ((place, namespace), 0, os.getpid(), [0])
+    assert watch_other_programs(World(0, []), cores=[0], reads=True)
+    assert watch_other_programs(World(1, [worker]), cores=[0], reads=True) is None
+    server = ((place, namespace), None, os.getpid(), [0])
+    assert watch_other_programs(World(1, [server]), cores=[0], reads=True)
+    elsewhere = ((place, "pid:[1]"), 1, os.getpid(), [0])
+    assert watch_other_programs(World(0, [elsewhere]), cores=[0], reads=True) is None, (
+        "its numbers mean others"
+    )
+
+
+def test_a_program_beside_us_is_seen():
+    core = min(os.sched_getaffinity(0))
+    script = (
+        f"import os, time\nos.sched_setaffinity(0, [{core}])\nprint(flush=True)\nend = time.time() + 20\n"
+    )
+    script += "while time.time() < end: pass"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout
+            other.stdout.readline()
+            others = OtherPrograms([core], [os.getpid()])
+            time.sleep(0.5)
+            assert others.share() > 0.3
+        finally:
+            other.kill()

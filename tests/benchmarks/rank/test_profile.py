@@ -38,7 +38,7 @@ class Trainer:
 def profiled(num_steps=4):
     trainer = Trainer()
     steps = ProfiledSteps(trainer)
-    steps.warmed_up()
+    steps.passed(10)
     for _ in range(num_steps):
         steps.step()
     return steps.profile(["weight", "bias"], [400, 40])
@@ -54,7 +54,7 @@ def test_a_whole_profile_has_enough_steps_of_each_kind_and_none_of_the_warm_up()
         rules,
         deadline=time.perf_counter(),
         emit=windows.append,
-        audit=steps,
+        passed=steps.passed,
         round_steps=len(ROUND),
     )
     num_warm = sum(window.phase == "warmup" for window in windows)

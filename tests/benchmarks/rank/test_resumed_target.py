@@ -13,7 +13,6 @@ from dlscale.benchmarks.rank.evaluations import Evaluator
 from dlscale.benchmarks.rank.solution import TargetTraining
 from dlscale.benchmarks.records.spool import Checkpoint, Ended, Evaluation, Resumption
 from dlscale.benchmarks.records.target import Target
-from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Shard
@@ -57,8 +56,7 @@ def launch(folder, *, framework="torch", every=3, killed_after=None, **limits):
     trainer = connect("none", control=None, framework=framework).distribute(factory, shard=shard, seed=7)
     known = {"facts": FACTS, "preset_facts": FACTS.preset("tiny"), "shard": "none", "target": None}
     cell = SimpleNamespace(**known, num_servers=0, algorithm="sync", num_ranks=1, global_batch=8)
-    rules = Rules(checkpoint_every=every)
-    saving = TrainingRun(trainer, rules, folder, control=CONTROL, world=WORLD, write=events.append)
+    saving = TrainingRun(trainer, every, folder, control=CONTROL, world=WORLD, write=events.append)
     num_steps = saving.step
 
     def emit(window):

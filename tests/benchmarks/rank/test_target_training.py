@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from dlscale.benchmarks.rank import measure, solution
-from dlscale.benchmarks.rank.solution import ScheduledTrainer, TargetTraining, TrainingSchedule
+from dlscale.benchmarks.rank.solution import ScheduledTrainer, TargetTraining
 from dlscale.benchmarks.records.target import Ended, Evaluation, Target
 from dlscale.models import load_workload
 
@@ -62,13 +62,13 @@ def run(monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, **tar
         monkeypatch.setattr(module.time, "perf_counter", lambda: clock.now)
     written, windows = [], []
     values = {"metric": "auc", "threshold": 0.9, "held_out": 0.1, "evaluate_every": 4, "max_seconds": 60.0}
-    cell = SimpleNamespace(facts=load_workload("hep_cnn"), num_ranks=2, local_batch=16, global_batch=32)
     wanted = Target(**values | {"learning_rate": 1e-3} | target)
+    cell = SimpleNamespace(facts=load_workload("hep_cnn"), num_ranks=2, global_batch=32, target=wanted)
     end = TargetTraining(
         cell=cell,
         target=wanted,
         trainer=clock,
-        steps=ScheduledTrainer(clock, clock, TrainingSchedule(cell, wanted), begin=0),
+        steps=ScheduledTrainer(clock, clock, cell, begin=0),
         control=clock,
         world=clock,
         evaluator=clock,

@@ -1,6 +1,7 @@
 """From a node's counters to a record: who reads when, and what becomes of nodes that nobody read."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,7 @@ from dlscale.benchmarks.rank.controls import measure_loader
 from dlscale.benchmarks.records.assemble import assemble
 from dlscale.benchmarks.records.spool import CaseEnd, EnergyReading, SpoolWriter, read_spools
 from dlscale.benchmarks.study.rules import Rules
-from dlscale.models.workload import Input, Shard
+from dlscale.models.workload import Shard
 from tests.benchmarks.rank.threads import ALONE
 from tests.benchmarks.records.test_assemble import CASE, METADATA
 from tests.benchmarks.spools import rank_info
@@ -48,25 +49,17 @@ def test_counters_are_read_between_windows_and_told_once(tmp_path):
     spool = SpoolWriter(tmp_path, 0)
     meter = Meter(tmp_path / "rank-00000.jsonl")
     rules = Rules(warmup_steps=3, min_windows=4, min_window_seconds=0, min_steps=4, max_steps=80)
+    spec = SimpleNamespace(rules=rules, seed=1, cases=[CASE.model_copy(update={"cell": CELL})])
     context = LaunchContext(
+        spec=spec,
         backend=None,
         control=ALONE,
         world=ALONE,
         shard=Shard(index=0, count=1),
-        rules=rules,
-        seed=1,
         spool=spool,
         observers=[meter],
     )
-    case = CaseRun(
-        context=context,
-        index=0,
-        cell=CELL,
-        factory=lambda **_: Loader(),
-        source=Input(),
-        reference_factory=lambda **_: Loader(),
-        deadline=0.0,
-    )
+    case = CaseRun(context=context, index=0, factory=lambda **_: Loader(), deadline=0.0)
     measure_loader(case)
     spool.close()
     names = [name for name, _ in meter.calls]
