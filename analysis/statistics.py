@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import special  # scipy.stats takes a second to import
 
 if TYPE_CHECKING:  # a plan needs no pandas
     import pandas as pd
@@ -78,7 +78,7 @@ def coverage(n: int, rank: int) -> float:
 
     It holds for any continuous distribution: each value falls on either side of the median like a fair coin.
     """
-    return float(1 - 2 * special.bdtr(rank - 1, n, 0.5))
+    return float(1 - 2 * scipy.special.bdtr(rank - 1, n, 0.5))
 
 
 @cache
@@ -161,7 +161,7 @@ def t_interval(groups: Sequence[ArrayLike], *, center: float | None = None, leve
     variances = np.array([array.var(ddof=1) / len(array) for array in arrays])
     spread = (variances**2 / [len(array) - 1 for array in arrays]).sum()
     freedom = variances.sum() ** 2 / spread if spread else np.inf
-    below = above = float(special.stdtrit(freedom, (1 + level) / 2) * np.sqrt(variances.sum()))
+    below = above = float(scipy.special.stdtrit(freedom, (1 + level) / 2) * np.sqrt(variances.sum()))
     method = f"{paired} t"
     if any(map(in_two_groups, arrays)):
         method += " with order statistics"
@@ -187,7 +187,7 @@ def in_two_groups(values: Floats) -> bool:
 
 def half_width(n: float, *, level: float = LEVEL) -> float:
     """Half the interval of a mean over n blocks, in standard deviations between blocks; inf below 2 blocks."""
-    return float(special.stdtrit(n - 1, (1 + level) / 2) / np.sqrt(n)) if n > 1 else np.inf
+    return float(scipy.special.stdtrit(n - 1, (1 + level) / 2) / np.sqrt(n)) if n > 1 else np.inf
 
 
 def _distances(values: Floats, level: float) -> tuple[float, float]:
@@ -264,7 +264,7 @@ def effect_size(logs: ArrayLike) -> Interval:
         return NONE
     center = float(values.mean()) / spread
     tails = np.array([(1 + LEVEL) / 2, (1 - LEVEL) / 2])
-    low, high = special.nctdtrinc(n - 1, tails, center * np.sqrt(n)) / np.sqrt(n)
+    low, high = scipy.special.nctdtrinc(n - 1, tails, center * np.sqrt(n)) / np.sqrt(n)
     return Interval(center, float(low), float(high), n, "noncentral t")
 
 
@@ -289,8 +289,8 @@ def censored_median(costs: ArrayLike) -> Interval:
 def share(count: int, n: int, *, level: float = LEVEL) -> Interval:
     """A share of n, with the interval of C. J. Clopper and E. S. Pearson (Biometrika 26, 1934)."""
     tail = (1 - level) / 2
-    low = float(special.betaincinv(count, n - count + 1, tail)) if count else 0.0
-    high = float(special.betaincinv(count + 1, n - count, 1 - tail)) if count < n else 1.0
+    low = float(scipy.special.betaincinv(count, n - count + 1, tail)) if count else 0.0
+    high = float(scipy.special.betaincinv(count + 1, n - count, 1 - tail)) if count < n else 1.0
     return Interval(count / n, low, high, n, "Clopper-Pearson")
 
 

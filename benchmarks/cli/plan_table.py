@@ -14,7 +14,6 @@ from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.records.cell import Case, Cell
 from dlscale.benchmarks.records.curves import SETTINGS, curve_names, options_place
 from dlscale.benchmarks.study.plan import Launch, Plan, num_comparisons, row_carriers
-from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NAMES as SHARDS
 
@@ -114,38 +113,24 @@ def show_plan(plan: Plan, todo: Sequence[Launch]) -> None:
     if not todo:
         say(f"nothing is left to run: all {plural(len(cases_of(plan.launches)), 'case')} are done")
         return
-    columns = {
-        "workload": "workload",
-        "framework": "framework",
-        "backend": "curve",
-        "ranks": "num_ranks",
-        "nodes": "num_nodes",
-        "batch": "local_batch",
-        "controls": "controls",
-        "launches": "num_launches",
-        "left": "num_launches_left",
-        "time": "seconds_left",
-    }
-    if plan.shape.ranks_per_node is None:
-        del columns["nodes"]
-    if len(todo) == len(plan.launches):
-        del columns["left"]
-    total = {
-        "workload": "all",
-        "num_launches": len(plan.launches),
-        "num_launches_left": len(todo),
-        "seconds_left": plan.seconds(todo),
-    }
+    on_nodes, begun = plan.shape.ranks_per_node is not None, len(todo) < len(plan.launches)
+    texts = {"workload": "workload", "framework": "framework", "backend": "curve"}
+    numbers = {"ranks": "num_ranks"} | ({"nodes": "num_nodes"} if on_nodes else {}) | {"batch": "local_batch"}
+    last = {"launches": "num_launches"} | ({"left": "num_launches_left"} if begun else {}) | {"time": "time"}
+    columns = texts | numbers | {"controls": "controls"} | last
     table = Table(box=None, pad_edge=False)
     for name in columns:
-        is_text = name in ("workload", "framework", "backend", "controls")
-        table.add_column(name, justify="left" if is_text else "right")
-    for row in (*planned_rows(plan, todo), total):
-        shown = row | {
-            "controls": ", ".join(row.get("controls", ())),
-            "seconds_left": format_seconds(row["seconds_left"]),
-        }
-        table.add_row(*(str(shown.get(key, "")) for key in columns.values()))
+        table.add_column(name, justify="left" if name in (*texts, "controls") else "right")
+    for row in planned_rows(plan, todo):
+        row |= {"controls": ", ".join(row["controls"]), "time": format_seconds(row["seconds_left"])}
+        table.add_row(*(str(row[key]) for key in columns.values()))
+    total = {
+        "workload": "all",
+        "num_launches": str(len(plan.launches)),
+        "num_launches_left": str(len(todo)),
+        "time": format_seconds(plan.seconds(todo)),
+    }
+    table.add_row(*(total.get(key, "") for key in columns.values()))
     console = Console()
     wide = console.is_terminal or console.width >= MIN_COLUMNS
     (console if wide else Console(width=MIN_COLUMNS)).print(table)
@@ -186,24 +171,16 @@ def show_job_costs(campaign: Campaign, jobs: Sequence[Job]) -> None:
 
 
 def _say_precision(plan: Plan) -> None:
+    """Print how wide intervals will be, and whether comparisons can be decided."""
     from dlscale.analysis.statistics import blocks_needed, half_width
 
-    if plan.num_launches == 1:
+    n, comparisons = plan.num_launches, num_comparisons(case.cell for case in cases_of(plan.launches))
+    if n == 1:
         say("1 launch per cell: no intervals; give --launches 6 or more")
-    else:
-        width = half_width(plan.num_launches)
-        say(
-            f"{plan.num_launches} blocks: 95 % intervals of +-{width:.2f} times the spread between launches "
-            f"(+-{2 * width:.1f} % at a spread of 2 %)"
-        )
-    comparisons = num_comparisons(case.cell for case in cases_of(plan.launches))
-    if comparisons < 1:
         return
-    needed = blocks_needed(comparisons)
-    verdict = "planned" if plan.num_launches >= needed else f"too few: give --launches {needed}"
-    first = next(name for name in plan.study.backends if capabilities(name).exchanges)
-    compared = "curves" if plan.study.axes else f"backends with {first}"
-    say(
-        f"{plural(comparisons, 'comparison')} of {compared} need{'s' * (comparisons == 1)} {needed} launches of each: "
-        f"{verdict}"
-    )
+    text = f"{n} blocks: 95 % intervals of +-{half_width(n):.2f} times the spread between launches"
+    if comparisons:
+        needed = blocks_needed(comparisons)
+        text += f"; {plural(comparisons, 'comparison')} need{'s' * (comparisons == 1)} {needed}: "
+        text += "planned" if n >= needed else f"too few, give --launches {needed}"
+    say(text)

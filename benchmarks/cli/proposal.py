@@ -10,6 +10,7 @@ from dlscale.analysis.findings import scaling
 from dlscale.analysis.proposal import NAME, lines, write
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
+from dlscale.benchmarks.cli.completion import completed_result
 from dlscale.benchmarks.cli.option_kinds import Backends
 from dlscale.benchmarks.cli.options import base_option, choose_study, results_option, system_option
 from dlscale.benchmarks.cli.predicted import load_predicted, predicted_option
@@ -19,7 +20,7 @@ from dlscale.benchmarks.records.store import Store
 
 
 @click.command()
-@click.argument("study", required=False)
+@click.argument("study", required=False, shell_complete=completed_result)
 @click.option(
     "--threshold",
     type=float,

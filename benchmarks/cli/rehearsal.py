@@ -6,13 +6,12 @@ file does not state is assumed, in words. Of a study with a target only the spee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 from dlscale.analysis.predict.network import Machine, completed
 from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
-from dlscale.analysis.predict.profile import Profile, checked
+from dlscale.analysis.predict.profile import checked
 from dlscale.analysis.predict.scenario import scenario_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.show_predictions import show_curves
@@ -33,28 +32,26 @@ def show_rehearsal(campaign: Campaign, command: str) -> None:
             except UsageError as error:
                 say(f"predicted, {workload}: nothing; {error}")
                 continue
-            show_curves(
-                trainings,
-                stem_of=partial(_stem, campaign.store.figures_folder, several=len(trainings) > 1),
-                command=command,
-                commit=campaign.fingerprint.commit,
-            )
+            several = len(trainings) > 1
 
+            def stem_of(first: PredictionRecord, *, several: bool = several) -> Path:
+                framework = f"-{first.framework}" * several
+                name = f"{first.workload}-{first.preset}{framework}-{first.scaling_mode}-predicted"
+                return campaign.store.figures_folder / name
 
-def _stem(folder: Path, first: PredictionRecord, *, several: bool) -> Path:
-    """Where the predictions of a training go."""
-    framework = f"-{first.framework}" * several
-    return folder / f"{first.workload}-{first.preset}{framework}-{first.scaling_mode}-predicted"
+            show_curves(trainings, stem_of=stem_of, command=command, commit=campaign.fingerprint.commit)
 
 
 def _trainings(campaign: Campaign, machine: Machine, workload: str) -> Iterator[list[PredictedCurve]]:
-    """The curves of a workload in each framework. Raises UsageError if nothing can be predicted of it."""
-    study, shape = campaign.plan.study, campaign.plan.shape
-    per_node = shape.ranks_per_node or 1
-    cells = [case.cell for launch in campaign.plan.launches for case in launch.cases]
-    ranks = {it.num_ranks for it in cells if (it.workload, it.control) == (workload, "train")}
-    full = {it.num_nodes for it in shape.sizes if it.num_ranks == it.num_nodes * per_node}
-    nodes = sorted(count for count in full if count * per_node in ranks)
+    """The curves of a workload in each framework: one per backend that exchanges and what is sharded over it.
+
+    Prints which cannot be predicted. Raises UsageError if none can.
+    """
+    study, per_node = campaign.plan.study, campaign.plan.shape.ranks_per_node or 1
+    cases = [case for launch in campaign.plan.launches for case in launch.cases]
+    cells = [it.cell for it in cases if (it.cell.workload, it.cell.control) == (workload, "train")]
+    # Whole nodes, without those of servers.
+    nodes = sorted({cell.num_ranks // per_node for cell in cells if cell.num_ranks % per_node == 0})
     if not nodes:
         return
     if workload in study.own_models:
@@ -72,32 +69,25 @@ def _trainings(campaign: Campaign, machine: Machine, workload: str) -> Iterator[
         device=study.device,
         ranks_per_node=per_node,
     ):
-        if curves := list(_curves(campaign, machine, profile, nodes)):
+        curves = []
+        own = [cell for cell in cells if cell.framework == profile.framework]
+        for backend, shard in dict.fromkeys((cell.backend, cell.shard) for cell in own):
+            if not capabilities(backend).exchanges:
+                continue
+            try:
+                scenario = scenario_of(
+                    machine,
+                    checked(profile),
+                    backend,
+                    scaling_mode="strong" if study.scaling_mode == "strong" else "weak",
+                    backend_options=study.backend_options.get(backend, {}),
+                    num_servers=servers_of(study.servers[0]),
+                    ranks_per_node=per_node,
+                    batch=study.batch,
+                    shard=shard,
+                )
+                curves.append(predict_curve(scenario, nodes))
+            except UsageError as error:
+                say(f"not predicted over {backend}: {error}")
+        if curves:
             yield curves
-
-
-def _curves(
-    campaign: Campaign, machine: Machine, profile: Profile, nodes: Sequence[int]
-) -> Iterator[PredictedCurve]:
-    """A curve per backend that exchanges and what is sharded over it; prints which cannot be predicted."""
-    study = campaign.plan.study
-    cells = [case.cell for launch in campaign.plan.launches for case in launch.cases]
-    own = [it for it in cells if (it.workload, it.framework) == (profile.workload, profile.framework)]
-    for backend, shard in dict.fromkeys((it.backend, it.shard) for it in own if it.control == "train"):
-        if not capabilities(backend).exchanges:
-            continue
-        try:
-            scenario = scenario_of(
-                machine,
-                checked(profile),
-                backend,
-                scaling_mode="strong" if study.scaling_mode == "strong" else "weak",
-                backend_options=study.backend_options.get(backend, {}),
-                num_servers=servers_of(study.servers[0]),
-                ranks_per_node=campaign.plan.shape.ranks_per_node or 1,
-                batch=study.batch,
-                shard=shard,
-            )
-            yield predict_curve(scenario, nodes)
-        except UsageError as error:
-            say(f"not predicted over {backend}: {error}")

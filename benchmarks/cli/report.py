@@ -15,6 +15,7 @@ from dlscale.analysis.render.text import as_data
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.browser import open_page
+from dlscale.benchmarks.cli.completion import completed_result
 from dlscale.benchmarks.cli.options import (
     base_option,
     choose_study,
@@ -31,7 +32,7 @@ from dlscale.benchmarks.records.store import Store
 
 
 @click.command()
-@click.argument("study", required=False)
+@click.argument("study", required=False, shell_complete=completed_result)
 @system_option
 @base_option
 @predicted_option

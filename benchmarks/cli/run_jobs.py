@@ -29,36 +29,54 @@ from dlscale.benchmarks.systems.system import System
 
 
 def run_as_jobs(name: str, system: System, request: Request, *, dry_run: bool, as_json: bool) -> int:
-    """Submit a study's jobs, or print what would be submitted; elsewhere rehearse. Returns the exit status.
-
-    Raises UsageError.
-    """
-    if not system.is_here():
-        return _rehearse(name, system, request, dry_run=dry_run, as_json=as_json)
+    """Submit a study's jobs, rehearse them where this is not their system, or print them. Raises UsageError."""
+    here = system.is_here()
+    lines: list[str] = []
+    missing: list[str] = []  # of the command that would submit the same on the system
+    if not here:
+        request, lines, missing = _rehearsed(name, system, request)
     study = study_of(name, system, request)
+    for line in [] if as_json else lines:
+        say(line)
     request = with_defaults(study, system, request, quiet=as_json)
-    results = submission.results_folder(system, request.results, named=request.has("results"))
-    campaign = campaign_for_jobs(
+    results = request.results
+    if here:
+        results = submission.results_folder(system, results, named=request.has("results"))
+    campaign = (campaign_for_jobs if here else campaign_for_rehearsal)(
         study, system, environment_name=request.environment, data=request.data, results=results
     )
     limit = submission.walltime(study, system, request.walltime)
-    if not dry_run:
-        if system.needs_account and not request.account:
+    account, most = request.account, request.max_node_hours
+    if here and not dry_run:
+        if system.needs_account and not account:
             raise UsageError(
                 f"jobs on {system.name} need an account to charge; give --account (make: ACCOUNT=)"
             )
-        most = request.max_node_hours
-        return submit(campaign, data=request.data, account=request.account, limit=limit, max_node_hours=most)
+        return submit(campaign, data=request.data, account=account, limit=limit, max_node_hours=most)
     todo = campaign.todo()
     if as_json:
         say_json(campaign, todo)
-    else:
-        _show(campaign, _jobs(campaign, todo, limit), todo, request, scripts=True)
+        return 0
+    jobs: tuple[Job, ...] = ()
+    try:
+        jobs = _jobs(campaign, todo, limit)
+    except UsageError as error:  # a launch that does not fit into the partition's longest job
+        if here or request.walltime is not None:
+            raise
+        say(f"no jobs, which {system.name} would refuse: {error}")
+    submission.check_node_hours(jobs, most)
+    if dry_run:
+        _print_scripts(campaign, jobs, account)
+    if jobs:
+        show_job_costs(campaign, jobs)
+    show_plan(campaign.plan, todo)
+    if not dry_run:
+        _predict(campaign, jobs, account, missing)
     return 0
 
 
-def _rehearse(name: str, system: System, request: Request, *, dry_run: bool, as_json: bool) -> int:
-    """Plan a study for a system that is not here, predict what it would measure, and write its jobs' scripts."""
+def _rehearsed(name: str, system: System, request: Request) -> tuple[Request, list[str], list[str]]:
+    """The request that is rehearsed, what to say of it, and what its command lacks on the system."""
     lines = [f"rehearsal: {system.elsewhere}; nothing is submitted and nothing was measured"]
     missing = ["--account", "ACCOUNT"] if system.needs_account and not request.account else []
     device = request.get("device") or system.default_device
@@ -73,37 +91,30 @@ def _rehearse(name: str, system: System, request: Request, *, dry_run: bool, as_
     if load_study(name).target is not None:
         request, line = _solution_request(name, system, request)
         lines += filter(None, [line])
-    study = study_of(name, system, request)
-    for line in [] if as_json else lines:
-        say(line)
-    request = with_defaults(study, system, request, quiet=as_json)
-    campaign = campaign_for_rehearsal(
-        study, system, environment_name=request.environment, data=request.data, results=request.results
-    )
-    limit = submission.walltime(study, system, request.walltime)
-    launches = campaign.plan.launches
-    if as_json:
-        say_json(campaign, launches)
-        return 0
-    jobs: tuple[Job, ...] = ()
-    try:
-        jobs = _jobs(campaign, launches, limit)
-    except UsageError as error:  # a launch that does not fit into the partition's longest job
-        if request.walltime is not None:
-            raise
-        say(f"no jobs, which {system.name} would refuse: {error}")
-    _show(campaign, jobs, launches, request, scripts=dry_run)
-    if not dry_run:
-        from dlscale.benchmarks.cli.rehearsal import show_rehearsal
-        from dlscale.benchmarks.cli.show_predictions import put_rehearsal
+    return request, lines, missing
 
-        command = redact(shlex.join(["dlscale", *sys.argv[1:], *missing]))
-        campaign.store.refuse_links()
-        show_rehearsal(campaign, command)
-        submission.write_rehearsal(campaign, jobs, command, account=request.account)
-        say(f"scripts and plan are in {campaign.store.folder}")
-        put_rehearsal(campaign.store.folder)
-    return 0
+
+def _predict(campaign: Campaign, jobs: Sequence[Job], account: str | None, missing: Sequence[str]) -> None:
+    """Predict what the study would measure, and write the jobs' scripts and the page."""
+    from dlscale.benchmarks.cli.rehearsal import show_rehearsal
+    from dlscale.benchmarks.cli.show_predictions import put_rehearsal
+
+    command = redact(shlex.join(["dlscale", *sys.argv[1:], *missing]))
+    campaign.store.refuse_links()
+    show_rehearsal(campaign, command)
+    submission.write_rehearsal(campaign, jobs, command, account=account)
+    say(f"scripts and plan are in {campaign.store.folder}")
+    put_rehearsal(campaign.store.folder)
+
+
+def _print_scripts(campaign: Campaign, jobs: Sequence[Job], account: str | None) -> None:
+    for job in jobs:
+        click.echo(f"# {job.name}")
+        click.echo(submission.job_script(campaign, job, account=account))
+        click.echo("# its launches, on the first of its nodes:")
+        for launch in job.launches:
+            click.echo(shlex.join(campaign.command(launch)))
+        click.echo()
 
 
 def _solution_request(name: str, system: System, request: Request) -> tuple[Request, str]:
@@ -165,20 +176,3 @@ def _jobs(
     for warning in warnings:
         say(f"warning: {warning}")
     return jobs
-
-
-def _show(
-    campaign: Campaign, jobs: Sequence[Job], todo: Sequence[Launch], request: Request, *, scripts: bool
-) -> None:
-    """Print the jobs' scripts and launches if asked for, their cost and the plan. Raises UsageError if too much."""
-    submission.check_node_hours(jobs, request.max_node_hours)
-    for job in jobs if scripts else ():
-        click.echo(f"# {job.name}")
-        click.echo(submission.job_script(campaign, job, account=request.account))
-        click.echo("# its launches, on the first of its nodes:")
-        for launch in job.launches:
-            click.echo(shlex.join(campaign.command(launch)))
-        click.echo()
-    if jobs:
-        show_job_costs(campaign, jobs)
-    show_plan(campaign.plan, todo)

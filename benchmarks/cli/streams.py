@@ -7,6 +7,7 @@ lines or rename the window.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import sys
@@ -36,13 +37,8 @@ class CleanStream:
 
     def write(self, text: str) -> int:
         """Write `text`, cleaned. Raises UsageError if that fails, ReaderGoneError if nobody reads."""
-        text = visible_but_colours(text)
         with _as_usage_error():
-            try:
-                return self.stream.write(text)
-            except UnicodeEncodeError:  # half a character, from a damaged name, or a terminal without Unicode
-                encoding = self.stream.encoding or "ascii"
-                return self.stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            return self.stream.write(visible_but_colours(text))
 
     def flush(self) -> None:
         """Write what is buffered. Raises as `write`."""
@@ -64,6 +60,9 @@ def clean_streams() -> Iterator[None]:
         sys.stderr = error = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
     if output is None:
         raise UsageError("standard output is closed; send it to a file, or to /dev/null")
+    for stream in (output, error):
+        if isinstance(stream, io.TextIOWrapper):  # half a character, or a terminal without Unicode
+            stream.reconfigure(errors="backslashreplace")
     sys.stdout, sys.stderr = cast("TextIO", CleanStream(output)), cast("TextIO", CleanStream(error))
     try:
         yield

@@ -128,9 +128,7 @@ def probe(out: Path | None, force: bool, name: str | None, measure: bool) -> int
 def _check(out: Path, *, force: bool) -> None:
     """Returns if `out` may be written. Raises UsageError."""
     if out.suffix != ".toml":
-        raise UsageError(
-            f"--out {out} does not end in .toml, by which dlscale knows files of systems; rename it"
-        )
+        raise UsageError(f"--out {out} does not end in .toml, by which dlscale knows system files; rename it")
     if out.is_dir():
         raise UsageError(f"--out {out} is a folder; give the name of a file in it")
     if out.exists() and not force:

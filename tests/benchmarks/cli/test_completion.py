@@ -29,6 +29,21 @@ def test_verbs_and_their_options_are_completed():
     assert completed("dlscale --ver") == ["--version"]
 
 
+def test_studies_and_values_are_completed():
+    assert completed("dlscale run we") == ["weak-scaling"]
+    assert completed("dlscale run weak-scaling --backends none,ri") == ["none,ring"]
+    assert completed("dlscale run weak-scaling --system pe") == ["perlmutter"]
+
+
+def test_names_of_results_are_completed(tmp_path, monkeypatch):
+    folder = tmp_path / "results" / "local" / "weak-scaling-1a2b3c4d"
+    folder.mkdir(parents=True)
+    (folder / "study.json").touch()
+    monkeypatch.chdir(tmp_path)
+    assert completed("dlscale resume we") == ["weak-scaling-1a2b3c4d"]
+    assert completed("dlscale report we") == ["weak-scaling-1a2b3c4d"]
+
+
 def test_completion_after_a_verb_that_is_not_there_is_no_traceback():
     assert "".join(completed("dlscale fly --o")) == ""
 
