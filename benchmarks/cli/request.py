@@ -15,7 +15,7 @@ from typing import Any
 import click
 import rich_click
 from click.shell_completion import CompletionItem
-from pydantic import Field, PositiveFloat
+from pydantic import PositiveFloat
 
 from dlscale.base import definitions
 from dlscale.base.definitions import Frozen
@@ -23,9 +23,10 @@ from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Duration
 from dlscale.base.strings import Data, Text
 from dlscale.benchmarks.cli.completion import completed_value
+from dlscale.benchmarks.study.rules import option
 from dlscale.benchmarks.study.settings import OPTIONS as STUDY_OPTIONS
 from dlscale.benchmarks.study.settings import Option, assigned, nested, options_of
-from dlscale.benchmarks.study.study import WHAT, WHERE, Study, load_study
+from dlscale.benchmarks.study.study import Study, load_study
 from dlscale.benchmarks.systems.start import default_environment, find_installation, with_launcher
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import with_capability
@@ -38,34 +39,25 @@ PANELS = ("What", "Where", "How long", "Output")
 class Request(Frozen):
     """Where and how a study runs, and `fields`: the values that the user gives to fields of the study, by name."""
 
-    system: Text = Field("local", description="System: a known name or a .toml file.", **WHERE)
-    launcher: Text | None = Field(
-        None,
-        description="Launcher: torchrun starts ranks without MPI (docs/comparing.md); default: the system's.",
+    system: Text = option("local", "System: a known name or a .toml file.", "Where")
+    launcher: Text | None = option(
+        None, "Launcher, e.g. torchrun, which starts ranks without MPI; default: the system's."
     )
-    environment: Text | None = Field(
-        None, description="Environment of the system; default: the current one.", **WHERE
+    environment: Text | None = option(None, "Environment of the system; default: the current one.", "Where")
+    data: Text | None = option(
+        None, "Input file or folder, WORKLOAD=PATH,..., or synthetic; default: a sample.", "What"
     )
-    data: Text | None = Field(
-        None, description="Input file or folder, WORKLOAD=PATH,..., or synthetic; default: a sample.", **WHAT
+    allow_open_ports: bool | None = option(
+        None, "Allow backends with unauthenticated sockets to span hosts (recorded)."
     )
-    allow_open_ports: bool | None = Field(
-        None, description="Allow backends with unauthenticated sockets to span hosts (stored in the record)."
+    account: Text | None = option(None, "Account to charge the jobs to.", "Where")
+    walltime: Duration | None = option(
+        None, "Maximum wall time per job, e.g. 30min or 01:30:00; default: the partition's.", "Where"
     )
-    account: Text | None = Field(None, description="Account to charge the jobs to.", **WHERE)
-    walltime: Duration | None = Field(
-        None,
-        description="Maximum wall time per job, e.g. 30min or 01:30:00; default: the partition's.",
-        **WHERE,
+    max_node_hours: PositiveFloat | None = option(
+        None, "Limit on the node-hours that the jobs may be billed."
     )
-    max_node_hours: PositiveFloat | None = Field(
-        None, description="Limit on the node-hours that the jobs may be billed."
-    )
-    results: Path = Field(
-        Path("results"),
-        description="Folder of the studies' records.",
-        json_schema_extra={"panel": "Output"},
-    )
+    results: Path = option(Path("results"), "Folder of the studies' records.", "Output")
     fields: dict[Text, Data] = {}
 
     def has(self, name: str) -> bool:
@@ -164,9 +156,9 @@ def _with_fields(
     wrapped: Callable[..., Any] = rich_click.option(
         "--set", "set_", metavar="NAME=VALUE", multiple=True, help=help_text, panel="How long"
     )(with_request)
-    for option in reversed(flags):
+    for each in reversed(flags):
         wrapped = rich_click.option(
-            option.flag, option.name, type=_OfField(option), help=option.help, panel=option.panel
+            each.flag, each.name, type=_OfField(each), help=each.help, panel=each.panel
         )(wrapped)
     return wrapped
 

@@ -21,7 +21,7 @@ from dlscale.benchmarks.launch.probe import Probe, commit
 from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import plan_on
-from dlscale.benchmarks.study.plan import Plan, row_carriers
+from dlscale.benchmarks.study.plan import Plan, machine_pace, row_carriers
 from dlscale.benchmarks.study.study import STUDY_FILE, Study, StudyFile, read_study_file
 from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation
 from dlscale.benchmarks.systems.system import System
@@ -34,7 +34,7 @@ def prepare_campaign(
 ) -> Campaign:
     """A campaign on this machine, now. Raises UsageError for whatever would not work."""
     name = environment_name or default_environment(system)
-    plan = plan_on(study, system, environment=name, data=data)
+    plan = replace(plan_on(study, system, environment=name, data=data), pace=machine_pace())
     installation = find_installation(system, name)
     check_capacity(plan)
     campaign = campaign_here(system, installation, plan, folder=results)

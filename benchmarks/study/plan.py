@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +22,13 @@ from dlscale.collectives.algorithms.registry import round_steps
 from dlscale.collectives.neighbours import carrier_of
 
 # Estimates for a plan's total time; they also decide how much of the budget is left for windows, and nothing else.
+# They are of the quiet reference machine of docs/measurements, which runs `machine_pace`'s loop in this time.
+LOOP_SECONDS = 1.65e-3
 START_SECONDS = {"torch": 2.4, "tensorflow": 5.7}  # from the start of a launch to its first window
 # Of the audits of a training (rank/audit.py): the second replica and its first gradients, weights copied and compared.
 AUDIT_SECONDS = {"torch": 0.25, "tensorflow": 0.5}
 COMPILE_SECONDS = 30.0
 WARM_UP_SHARE = 0.35  # of the windows' time
-# Of rank/split.py, in exchanges of float32: each of two gates sums the gradient found and the one wanted, in float64.
-SPLIT_GATE_EXCHANGES = 2 * 2 * 2
 LEAST_LAUNCHES = 6  # that carry a 95 % interval of a median (docs/metrics.md)
 STEP_FLOPS_PER_CORE = 50e9  # floating-point operations per second that a training step reaches
 STEP_FLOPS_PER_GPU = 5e12  # of a GPU: a third of what it reaches, for starts there are slower
@@ -63,6 +64,7 @@ class Plan:
     known_budget_per_case: float | None = None  # that of the whole study, where this is a part of one
     # Workload -> published seconds per sample of a whole node at the published size, where the system has any.
     sample_seconds: Mapping[str, float] = field(default_factory=dict)
+    pace: float = 1.0  # seconds here over those of the machine that the estimates are of
     link_rate: float | None = None  # bytes per second of a node in each direction, where the system states it
 
     @property
@@ -82,9 +84,11 @@ class Plan:
         text = json.dumps([self.study.model_dump(mode="json"), cells], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def seconds(self, launches: Sequence[Launch]) -> float:
+    def seconds(self, launches: Sequence[Launch], *, to_end: bool = True) -> float:
+        """Estimated wall time of some launches."""
         return sum(
-            self._overhead_seconds(launch) + sum(self._case_seconds(case.cell) for case in launch.cases)
+            self.pace * self._overhead_seconds(launch)
+            + sum(self._case_seconds(case.cell, to_end=to_end) for case in launch.cases)
             for launch in launches
         )
 
@@ -93,18 +97,14 @@ class Plan:
 
         A training with checkpoints need not end: it must reach one, from which the next attempt resumes.
         """
-        return sum(
-            self._overhead_seconds(launch)
-            + sum(self._case_seconds(case.cell, to_end=False) for case in launch.cases)
-            for launch in launches
-        )
+        return self.seconds(launches, to_end=False)
 
     def _case_seconds(self, cell: Cell, *, to_end: bool = True) -> float:
         """Wall time for one case: its share of the budget, or the minimum measuring time if that is more.
 
         A training to a target takes all of its steps or, unless `to_end`, those to its first checkpoint.
         """
-        rules, step = self.study.rules, self._step_seconds(cell)
+        rules, step = self.study.rules, self.pace * self._step_seconds(cell)
         if self.study.target and cell.target:
             goal = self.study.target.goal(cell.workload, cell.preset)
             samples = (goal and goal.samples) or cell.target.max_samples
@@ -161,13 +161,26 @@ class Plan:
         compiling = COMPILE_SECONDS * (1 + len(launch.cases)) if cell.compiled else 0.0
         step = self._step_seconds(cell)
         start = START_SECONDS[cell.framework] * self.sharing(cell) + compiling + 4 * step
-        start += SPLIT_GATE_EXCHANGES * self._exchange_seconds(cell) * (cell.split > 1)
         return start + num_sharing(launch.cases) * self._audit_seconds(cell.framework, step)
 
     def _audit_seconds(self, framework: str, step: float) -> float:
         """Seconds of a training's audits: two steps and a window, each replayed in about twice its time."""
         window = max(step, self.study.rules.min_window_seconds)
         return AUDIT_SECONDS[framework] + 4 * step + 2 * window
+
+
+def machine_pace() -> float:
+    """The time of a short loop on this machine over that on the reference machine.
+
+    Imports, gates and steps on one core follow it. Processor time: what other programs take is not this machine's.
+    """
+    times = []
+    for _ in range(15):
+        begin, total = time.thread_time(), 0
+        for number in range(40_000):
+            total += number * number % 7
+        times.append(time.thread_time() - begin)
+    return min(times) / LOOP_SECONDS
 
 
 def step_seconds(cell: Cell) -> float:

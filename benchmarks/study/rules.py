@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
-from dlscale.base.definitions import Frozen
+from dlscale.base.definitions import Frozen, where_given
 
 Steps = Annotated[NonNegativeInt, Field(le=10**12)]
 PositiveSteps = Annotated[PositiveInt, Field(le=10**12)]
@@ -19,19 +19,25 @@ MOST_LAUNCHES = 10_000
 NumLaunches = Annotated[PositiveInt, Field(le=MOST_LAUNCHES)]
 
 
+def option(default: Any, text: str, panel: str = "", *, given: bool = False, **constraints: Any) -> Any:
+    """A field that the command line knows: an everyday flag in a panel of the help, or set by --set.
+
+    With `given` it is written only where it is not the default.
+    """
+    field = where_given if given else Field
+    return field(default, description=text, json_schema_extra={"panel": panel}, **constraints)
+
+
 class Rules(Frozen):
     """Lengths of warm-up and measurement per case; from the study's [rules]."""
 
-    warmup_steps: PositiveSteps = Field(10, description="Minimum steps before the first window.")
-    min_windows: PositiveSteps = Field(10, description="Minimum windows per case.")
-    min_window_seconds: NonNegativeFloat = Field(
-        0.15, allow_inf_nan=False, description="Minimum length of a window."
-    )
-    min_steps: PositiveSteps = Field(20, description="Minimum steps per case, over all windows.")
-    max_steps: PositiveSteps = Field(5000, description="Maximum steps per case, warm-up included.")
-    checkpoint_every: Steps = Field(
-        0,
-        description="Steps between checkpoints of a training, which are saved at the next end of a window; 0: never.",
+    warmup_steps: PositiveSteps = option(10, "Minimum steps before the first window.")
+    min_windows: PositiveSteps = option(10, "Minimum windows per case.")
+    min_window_seconds: NonNegativeFloat = option(0.15, "Minimum length of a window.", allow_inf_nan=False)
+    min_steps: PositiveSteps = option(20, "Minimum steps per case, over all windows.")
+    max_steps: PositiveSteps = option(5000, "Maximum steps per case, warm-up included.")
+    checkpoint_every: Steps = option(
+        0, "Steps between checkpoints, which are saved at the next end of a window; 0: never."
     )
 
     @property

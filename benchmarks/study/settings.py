@@ -140,7 +140,7 @@ def options_of(model: type[BaseModel], *, table: str = "") -> dict[str, Option]:
             name=f"{table}.{name}" if table else name,
             help=info.description,
             type=Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation,
-            panel=(info.json_schema_extra or {}).get("panel"),  # type: ignore[union-attr, arg-type]
+            panel=(info.json_schema_extra or {}).get("panel") or None,  # type: ignore[union-attr, arg-type]
             several=name in axes,
         )
         for name, info in model.model_fields.items()

@@ -32,7 +32,7 @@ from dlscale.base.redaction import SECRET
 from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.cell import ScalingMode, Setting
 from dlscale.benchmarks.records.record import Base, Fingerprint
-from dlscale.benchmarks.study.rules import MOST_LAUNCHES, NumLaunches, Rules
+from dlscale.benchmarks.study.rules import MOST_LAUNCHES, NumLaunches, Rules, option
 from dlscale.benchmarks.study.target import TargetRules
 from dlscale.benchmarks.systems.system import GPU_BACKEND, System
 from dlscale.collectives import NAMES as BACKENDS
@@ -55,10 +55,6 @@ OPTION_TABLES = ("backend_options", "algorithm_options")
 VARIABLES = "environment_variables"
 VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 OWN_VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS)_NUM_THREADS|DLSCALE_.*")
-# Panels of the everyday options in `dlscale run --help`; other fields with a description are set by --set.
-WHAT: dict[str, Any] = {"json_schema_extra": {"panel": "What"}}
-WHERE: dict[str, Any] = {"json_schema_extra": {"panel": "Where"}}
-HOW_LONG: dict[str, Any] = {"json_schema_extra": {"panel": "How long"}}
 
 
 def _read_controls(value: Any) -> Any:
@@ -98,97 +94,83 @@ class Study(Frozen):
     name: Name
     title: Text
     scaling_mode: ScalingMode
-    workloads: Names = Field(
-        description="Workloads, e.g. hep_cnn,resnet50, or all; a file of your own: mine.py.", **WHAT
+    workloads: Names = option(
+        ..., "Workloads, e.g. hep_cnn,resnet50, or all; a file of your own: mine.py.", "What"
     )
-    frameworks: Names = Field(description="Frameworks: torch, tensorflow, or all for both.", **WHAT)
-    backends: Names = Field(description="Backends, e.g. none,mpi,gloo,ring, or all.", **WHAT)
+    frameworks: Names = option(..., "Frameworks: torch, tensorflow, or all for both.", "What")
+    backends: Names = option(..., "Backends, e.g. none,mpi,gloo,ring, or all.", "What")
     # Whether `all` was given: what is not usable here is then left out, with the reason.
     every_framework: bool = False
     every_backend: bool = False
     # Whether the user named them: of a study's own, those that may not span hosts are left out there.
     named_backends: bool = True
-    backend_options: Options = Field(
-        {}, description="Options of backends: horovod.cycle_time_ms=0.5|1,grpc_ps.asynchronous=true."
+    backend_options: Options = option(
+        {}, "Options of backends: horovod.cycle_time_ms=0.5|1,grpc_ps.asynchronous=true."
     )
-    algorithms: Algorithms = where_given(
-        [SYNC], description="Algorithms, each with every backend that carries it: sync,easgd."
+    algorithms: Algorithms = option(
+        [SYNC], "Algorithms, each with every backend that carries it: sync,easgd.", given=True
     )
-    algorithm_options: Options = where_given({}, description="Options of algorithms: easgd.interval=1|8|64.")
-    shard: Literal["none", "optimizer", "parameters"] = where_given(
+    algorithm_options: Options = option({}, "Options of algorithms: easgd.interval=1|8|64.", given=True)
+    shard: Literal["none", "optimizer", "parameters"] = option(
         NONE,
-        description="Sharded state: none, optimizer, or parameters (with gradients and optimizer); none,optimizer: a "
-        "curve each.",
-        **WHAT,
+        "Sharded state: none, optimizer, or parameters (all of it); none,optimizer: a curve each.",
+        "What",
+        given=True,
     )
-    split: PositiveInt | Literal["auto"] = where_given(
+    split: PositiveInt | Literal["auto"] = option(
         1,
-        description="Ranks per sample, each with rows of it: 1,2,4 or auto, as many as its batch needs; a curve each.",
-        **WHAT,
+        "Ranks per sample, each with rows of it: 1,2,4, or auto: the fewest needed; a curve each.",
+        "What",
+        given=True,
     )
-    servers: Servers = Field(
-        ["1/2"],
-        description="Parameter servers: numbers, or ratios to the workers, rounded up, e.g. 1/2; several make a sweep.",
+    servers: Servers = option(
+        ["1/2"], "Parameter servers: numbers, or ratios to the workers such as 1/2, rounded up."
     )
-    preset: Text | None = Field(
-        None, description="Preset: paper, small or tiny; default: the system's or the workload's.", **WHAT
+    preset: Text | None = option(
+        None, "Preset: paper, small or tiny; default: the system's or the workload's.", "What"
     )
-    batch: PositiveInt | None = Field(
-        None,
-        description="Samples per step: per rank (weak) or in total (strong scaling); 16|32: a curve each.",
-        **WHAT,
+    batch: PositiveInt | None = option(
+        None, "Samples per step: per rank (weak) or in total (strong); 16|32: a curve each.", "What"
     )
-    precision: Literal["fp32", "tf32", "bf16"] = Field(
-        description="Precision: fp32, bf16, or on GPUs tf32; fp32|bf16: a curve each.", **WHAT
+    precision: Literal["fp32", "tf32", "bf16"] = option(
+        ..., "Precision: fp32, bf16, or on GPUs tf32; fp32|bf16: a curve each.", "What"
     )
-    compiled: bool = Field(
-        False, description="Compiled networks: torch.compile, or XLA in TensorFlow; no|yes: a curve each."
+    compiled: bool = option(
+        False, "Compiled networks: torch.compile, or XLA in TensorFlow; no|yes: a curve each."
     )
-    device: Literal["cpu", "gpu"] = Field(
-        "cpu",
-        description="Device: cpu, or gpu (one per rank); default: gpu where the system has any.",
-        **WHERE,
+    device: Literal["cpu", "gpu"] = option(
+        "cpu", "Device: cpu, or gpu (one per rank); default: gpu where the system has any.", "Where"
     )
-    skip_bad: bool = Field(
-        False, description="Skip and count samples that cannot be read, instead of failing."
+    skip_bad: bool = option(False, "Skip and count samples that cannot be read, instead of failing.")
+    ranks: Sizes | None = option(
+        None, "Numbers of ranks: 1,2,4, 1:8 or 1:512:x2; default: 1 to one per core.", "Where"
     )
-    ranks: Sizes | None = Field(
-        None, description="Numbers of ranks: 1,2,4, 1:8 or 1:512:x2; default: 1 to one per core.", **WHERE
+    nodes: Sizes | None = option(
+        None, "Numbers of nodes, instead of --ranks, on a system with a scheduler.", "Where"
     )
-    nodes: Sizes | None = Field(
-        None, description="Numbers of nodes, instead of --ranks, on a system with a scheduler.", **WHERE
+    base: Base | None = option(
+        None, "Base case of efficiencies: 1 rank (default), the ranks of one node, or the smallest number."
     )
-    base: Base | None = Field(
-        None,
-        description="Base case of efficiencies: 1 rank (default; it joins the ranks), the ranks of one node, or the "
-        "smallest number of ranks.",
+    ranks_per_node: PositiveInt | None = option(
+        None, "Ranks per node, on a system with a scheduler; default: the system's."
     )
-    ranks_per_node: PositiveInt | None = Field(
-        None, description="Ranks per node, on a system with a scheduler; default: the system's."
+    partition: Text | None = option(None, "Partition; default: the system's.", "Where")
+    launches: NumLaunches | None = option(
+        None, "Launches per cell; default: as many as the comparisons of backends need.", "How long"
     )
-    partition: Text | None = Field(None, description="Partition; default: the system's.", **WHERE)
-    launches: NumLaunches | None = Field(
-        None,
-        description="Launches per cell; default: as many as the comparisons of backends need.",
-        **HOW_LONG,
+    budget: Duration | None = option(
+        None, "Wall time for the study, e.g. 240s, 4min or 1h; default: the shortest windows.", "How long"
     )
-    budget: Duration | None = Field(
-        None,
-        description="Wall time for the study, e.g. 240s, 4min or 1h; default: the shortest windows.",
-        **HOW_LONG,
+    controls: Annotated[list[StudyControl], BeforeValidator(_read_controls)] = option(
+        [], "Controls beside the trainings, or none."
     )
-    controls: Annotated[list[StudyControl], BeforeValidator(_read_controls)] = Field(
-        [], description="Controls beside the trainings, or none."
+    reference_launches: int = option(
+        0, "Launches of 1 rank on all cores, as a reference.", ge=0, le=MOST_LAUNCHES
     )
-    reference_launches: int = Field(
-        0, ge=0, le=MOST_LAUNCHES, description="Launches of 1 rank on all cores, as a reference."
-    )
-    seed: int = Field(
-        1, ge=0, le=LARGEST_SEED, description="Seed for launch order and initial weights.", **WHAT
-    )
+    seed: int = option(1, "Seed for launch order and initial weights.", "What", ge=0, le=LARGEST_SEED)
     rules: Rules = Rules()
-    environment_variables: dict[Text, Text] = where_given(
-        {}, description="Environment variables of the launches: MPICH_ASYNC_PROGRESS=0|1."
+    environment_variables: dict[Text, Text] = option(
+        {}, "Environment variables of the launches: MPICH_ASYNC_PROGRESS=0|1.", given=True
     )
     axes: dict[Text, list[Setting]] = where_given({})  # setting -> its values
     target: TargetRules | None = where_given(None)  # of a study of time to solution

@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from dlscale.base.definitions import Frozen, where_given
+from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.base.quantities import Counts, Duration
 from dlscale.base.strings import Text
 from dlscale.benchmarks.records.target import LearningRateScaling, Target
+from dlscale.benchmarks.study.rules import option
 from dlscale.models.held_out import held_out_samples
 from dlscale.models.optimizers import (
     Momentum,
@@ -42,28 +43,26 @@ class TargetRules(Frozen):
     goals: dict[Text, dict[Text, Goal]] = {}  # workload -> preset -> goal
     metric: Text | None = None  # of all workloads, instead of their goals'
     threshold: Threshold | None = None
-    held_out: float = Field(gt=0, lt=1, description="Share of the samples that is held out.")
-    evaluate_samples: PositiveInt = Field(
-        description="Samples between two evaluations, rounded to whole steps."
+    held_out: float = option(..., "Share of the samples that is held out.", gt=0, lt=1)
+    evaluate_samples: PositiveInt = option(..., "Samples between two evaluations, rounded to whole steps.")
+    max_seconds: Duration = option(..., "Time limit per training, its evaluations included.")
+    max_samples: PositiveInt | None = option(
+        None, "Limit of samples per training; default: none.", given=True
     )
-    max_seconds: Duration = Field(description="Time limit per training, its evaluations included.")
-    max_samples: PositiveInt | None = where_given(
-        None, description="Limit of samples per training; default: none."
+    learning_rate: Rate | None = option(None, "Learning rate of 1 rank, of all workloads.")
+    learning_rate_scaling: LearningRateScaling = option(
+        "none", "Growth of the learning rate with the global batch."
     )
-    learning_rate: Rate | None = Field(None, description="Learning rate of 1 rank, of all workloads.")
-    learning_rate_scaling: LearningRateScaling = Field(
-        "none", description="Growth of the learning rate with the global batch."
+    warm_up_samples: NonNegativeInt = option(
+        0, "Samples over which the learning rate rises from that of 1 rank.", given=True
     )
-    warm_up_samples: NonNegativeInt = where_given(
-        0, description="Samples over which the learning rate rises from that of 1 rank to the scaled one."
+    decay_samples: Annotated[Counts, AfterValidator(check_ascending)] = option(
+        [], "Numbers of samples after each of which the learning rate is divided by 10.", given=True
     )
-    decay_samples: Annotated[Counts, AfterValidator(check_ascending)] = where_given(
-        [], description="Numbers of samples after each of which the learning rate is divided by 10."
+    optimizer: Literal["workload"] | OptimizerName = option(
+        "workload", "Optimizer: the workload's own, or one by name, with a learning rate.", given=True
     )
-    optimizer: Literal["workload"] | OptimizerName = where_given(
-        "workload", description="Optimizer: the workload's own, or one by name, with a learning rate."
-    )
-    momentum: Momentum | None = where_given(None, description="Momentum of optimizer sgd; default: 0.")
+    momentum: Momentum | None = option(None, "Momentum of optimizer sgd; default: 0.", given=True)
 
     @property
     def rule(self) -> OptimizerRule | None:

@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.benchmarks.records.cell import Case
-from dlscale.benchmarks.study.plan import Launch, Plan, step_seconds
+from dlscale.benchmarks.study.plan import Launch, Plan, machine_pace, step_seconds
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import load_study
 from dlscale.models import load_workload
@@ -69,14 +69,11 @@ def test_a_launch_takes_its_start_and_its_cases(controls, cell, rules, seconds):
 
 
 def test_gradients_take_their_time_on_links():
-    """On two nodes a ring has every gradient twice on half of a link; 4 bytes each, and 8 in the gates of a split."""
+    """On two nodes a ring has every gradient twice on half of a link, 4 bytes each."""
     cell = {"num_nodes": 2, "num_ranks": 2, "backend": "ring", "preset": "tiny"}
     exchange = 4 * load_workload("hep_cnn").preset("tiny").num_parameters / (1 << 10)  # seconds
     ring, none = a_launch("train", "exchange", **cell), a_launch(**cell | {"backend": "none"})
-    shared, served = (
-        a_launch(**cell | {"split": 2}),
-        a_launch(**cell | {"backend": "mpi_ps", "num_servers": 1}),
-    )
+    served = a_launch(**cell | {"backend": "mpi_ps", "num_servers": 1})
 
     def added(launch):
         """Exchanges of the estimate."""
@@ -87,7 +84,6 @@ def test_gradients_take_their_time_on_links():
     assert added(a_launch(**cell | {"num_nodes": 1})) == 0, "in memory"
     gates_and_audits, steps = 4 + 4 + 2, 20 + 10
     assert added(ring) == pytest.approx(gates_and_audits + 2 * steps, rel=0.01)
-    assert added(shared) - added(ring) == pytest.approx(8 - steps, rel=0.01)
     assert added(served) == pytest.approx(2 * (added(ring) - steps), rel=0.01)
 
 
@@ -116,6 +112,14 @@ def test_a_part_of_a_study_has_the_share_of_the_whole():
 def test_a_budget_without_cases_and_one_that_starting_has_used_up():
     assert a_plan(budget="10s").budget_per_case == 10
     assert a_plan(a_launch()).budget_per_case == pytest.approx(1 - START)
+
+
+def test_a_slower_machine_takes_longer_but_for_the_length_of_windows():
+    launch = a_launch(preset="tiny")
+    usual, slow = a_plan(launch, budget=None), a_plan(launch, budget=None, pace=1.5)
+    windows = 1.35 * 5
+    assert slow.seconds([launch]) - windows == pytest.approx(1.5 * (usual.seconds([launch]) - windows))
+    assert 0.05 < machine_pace() < 50
 
 
 def test_published_speeds_are_those_of_a_node():
