@@ -92,8 +92,8 @@ def _tables(system: System) -> Iterator[RenderableType]:
 def probe(out: Path | None, force: bool, name: str | None, measure: bool) -> int:
     """Draft a system's file for the machine that this runs on.
 
-    Run it on a log-in node, and once more in a job if compute nodes differ. It reads this node and asks Slurm; it
-    submits nothing. For other schedulers the draft has a template to complete.
+    Run it on a log-in node, and once more in a job if compute nodes differ. It reads this node and asks
+    Slurm or PBS; it submits nothing. For other schedulers the draft has a template to complete.
 
     \b
     Examples:

@@ -1,7 +1,4 @@
-"""The facts of this node: cores, memory, GPUs, network, MPI and modules.
-
-psutil, py-cpuinfo and NVIDIA's NVML read most of it; the network's interfaces are read in /sys/class.
-"""
+"""The facts of this node: lscpu, nvidia-smi and mpiexec, the kernel's /sys, limits of a container, loaded modules."""
 
 from __future__ import annotations
 
@@ -17,16 +14,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import cpuinfo
 import psutil
-import pynvml
 
 from dlscale.base.launchers import Flavour, flavour_of, mpi_title
+from dlscale.base.launching.pals import is_pals
 from dlscale.base.redaction import redact
 from dlscale.base.strings import visible
+from dlscale.benchmarks.systems.limits import Limits, read_limits
 
 COMMAND_SECONDS = 30.0
+Table = dict[str, Any]  # a section of the file: facts as tables, None where one is unknown
+Interfaces = list[tuple[str, float | None]]  # names, and Gb/s per direction
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,106 +63,116 @@ class Commands:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cpu:
-    """Cores are physical ones, whether or not this process may use them; None: unknown."""
+class ThisNode:
+    """All that was read on this node: tables of a system's file, empty where there is nothing of the kind."""
 
-    num_cores: int
+    hostname: str
+    node: Table
+    devices: Table
+    fabric: Table
     num_threads: int  # of the hardware
-    num_allowed: int  # hardware threads that this process may run on
-    threads_per_core: int | None  # None also if cores differ
-    numa_domains: int | None
-    model: str | None
-    memory_gib: float
+    num_allowed: int  # of them, for this process
+    mpi: tuple[Flavour, str] | None  # "MPICH 5.0.2"; None: none that is known
+    pals: bool  # mpiexec is that of PALS
+    modules: tuple[str, ...] | None  # those loaded, without paths and users' names; None: no module command
+    torch: str | None  # the version that this Python has
+    limits: Limits
 
 
-def read_cpu(system_files: Path = Path("/sys")) -> Cpu:
-    """The processors and the memory of this node."""
-    num_threads = psutil.cpu_count(logical=True) or 1
-    cores = psutil.cpu_count(logical=False)
-    return Cpu(
-        num_cores=cores or num_threads,
+def fact(value: str | float | None, source: str, note: str = "") -> Table | None:
+    """Something that was read on this machine; None where it is unknown."""
+    if not value:
+        return None
+    value = visible(value) if isinstance(value, str) else value
+    return {"value": value, "source": source, "kind": "machine"} | ({"note": note} if note else {})
+
+
+def gibibytes(amount: float | None) -> str | None:
+    """As in 251.4 GiB; None where nothing is known, or no more than nothing is left of it."""
+    text = f"{amount or 0:.1f}"
+    return f"{text} GiB" if float(text) else None
+
+
+def read_node(commands: Commands) -> ThisNode:
+    """Read all of it. Starts nothing but commands that describe this node, and mpiexec for its version."""
+    own = Path(sys.prefix) / "bin" / "mpiexec"
+    version_text = commands.run(str(own) if own.exists() else "mpiexec", "--version")
+    flavour = flavour_of(version_text)
+    loaded = os.environ.get("LOADEDMODULES", "").split(":")
+    node, num_threads = read_cpu(commands)
+    return ThisNode(
+        hostname=platform.node(),
+        node=node,
+        devices=read_gpus(commands),
+        fabric=read_network(),
         num_threads=num_threads,
         num_allowed=len(os.sched_getaffinity(0)),
-        threads_per_core=num_threads // cores if cores and num_threads % cores == 0 else None,
-        numa_domains=len(
-            {cpu.parent for cpu in system_files.glob("devices/system/node/node[0-9]*/cpu[0-9]*")}
-        )
-        or None,
-        model=" ".join(str(cpuinfo.get_cpu_info().get("brand_raw") or "").split()) or None,
-        memory_gib=psutil.virtual_memory().total / 2**30,
+        mpi=(flavour, mpi_title(version_text) or flavour) if flavour else None,
+        pals=is_pals(version_text),
+        modules=tuple(name for name in loaded if name and name[0] not in "/~" and redact(name) == name)
+        if {"LMOD_VERSION", "MODULESHOME"} & os.environ.keys()
+        else None,
+        torch=importlib.metadata.version("torch") if importlib.util.find_spec("torch") else None,
+        limits=read_limits(),
     )
 
 
-def quantity(amount: float | None, unit: str) -> str | None:
-    """As in 251.4 GiB; None where nothing is known, or no more than nothing is left of it."""
-    text = f"{amount or 0:.1f}"
-    return f"{text} {unit}" if float(text) else None
+def read_cpu(commands: Commands) -> tuple[Table, int]:
+    """Cores by lscpu, which knows them on every architecture, whether or not this process may use them, and memory.
+
+    Also the number of hardware threads. Cores with different numbers of threads have no common one.
+    """
+    rows = re.findall(
+        r"^\d+,(\d*),(\d*),(\d*)$", commands.run("lscpu", "-p=CPU,CORE,SOCKET,NODE"), re.MULTILINE
+    )
+    num_threads = len(rows) or os.cpu_count() or 1
+    num_cores = len({(core, socket) for core, socket, _ in rows}) or num_threads
+    model = re.search(r"^(?:BIOS )?Model name:\s*(\S.*)", commands.run("lscpu"), re.MULTILINE)
+    even = rows and num_threads % num_cores == 0
+    return {
+        "cores": fact(num_cores, "node"),
+        "threads_per_core": fact(num_threads // num_cores if even else None, "node"),
+        "memory": fact(
+            gibibytes(psutil.virtual_memory().total / 2**30), "node", "less what the kernel keeps"
+        ),
+        "cpu_model": fact(" ".join(model[1].split()) if model else None, "node"),
+        "numa_domains": fact(len({domain for *_, domain in rows if domain}), "node"),
+    }, num_threads
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU; memory in GiB."""
-
-    model: str
-    memory_gib: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpus:
-    """A node's GPUs by the model that most of them are of; `backend` exchanges between them, where that is known."""
-
-    count: int
-    gpu: Gpu
-    others: tuple[str, ...] = ()  # models of the rest, which are counted too
-    source: str = "gpus"
-    backend: str = ""
+def read_gpus(commands: Commands) -> Table:
+    """NVIDIA's GPUs of this node; where nvidia-smi fails, that is a problem which is named."""
+    output = commands.run("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+    rows = [line.rpartition(",") for line in output.splitlines()]
+    # MiB, or [N/A] where the GPU shares the node's memory
+    return devices_of(
+        [(name, int(size) / 1024 if size.strip().isdecimal() else None) for name, _, size in rows]
+    )
 
 
-def most_common(gpus: Sequence[Gpu], **known: str) -> Gpus | None:
-    """All of a node's; None without any."""
+def devices_of(gpus: Sequence[tuple[str, float | None]], source: str = "gpus") -> Table:
+    """All of a node's GPUs, of model and GiB each, by the model that most of them are of."""
     if not gpus:
-        return None
-    (gpu, _), *rest = Counter(gpus).most_common()
-    others = {other.model for other, _ in rest} - {gpu.model}
-    return Gpus(count=len(gpus), gpu=gpu, others=tuple(sorted(others)), **known)
+        return {}
+    ((model, gib), _), *rest = Counter(gpus).most_common()
+    others = sorted({other for (other, _), _ in rest} - {model})
+    note = f"counted with: {', '.join(others)}" if others else ""
+    return {
+        "per_node": fact(len(gpus), source, note),
+        "model": fact(model, source, note),
+        "memory": fact(gibibytes(gib), source, note),
+    }
 
 
-def read_gpus() -> Gpus | None:
-    """NVIDIA's GPUs of this node; None if NVML lists none."""
-    try:
-        pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
-        return most_common([_gpu(pynvml.nvmlDeviceGetHandleByIndex(index)) for index in range(count)])
-    except pynvml.NVMLError:
-        return None
-
-
-def _gpu(handle: object) -> Gpu:
-    try:
-        memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30
-    except pynvml.NVMLError:  # where the GPU shares the node's memory
-        memory = None
-    return Gpu(pynvml.nvmlDeviceGetName(handle), memory)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
-    """The network that jobs would use. Bandwidth of all its interfaces together, in Gb/s per direction."""
-
-    name: str
-    interfaces: tuple[str, ...]
-    gigabits: float | None  # None: unknown
-
-
-def read_network(system_files: Path = Path("/sys")) -> Network | None:
-    """The fastest kind of network of this node; None if no interface is up."""
+def read_network(system_files: Path = Path("/sys")) -> Table:
+    """The fastest kind of network of this node; empty if no interface is up."""
     classes = system_files / "class"
     # Cassini's speed is that of the Ethernet interface which each device has as well.
-    slingshot = [
+    slingshot: Interfaces = [
         (device.name, next((_gigabits(net) for net in sorted(device.glob("device/net/*"))), None))
         for device in sorted((classes / "cxi").glob("cxi*"))
     ]
-    aries = [(device.name, None) for device in sorted((classes / "gni").glob("*"))]
+    aries: Interfaces = [(device.name, None) for device in sorted((classes / "gni").glob("*"))]
     # The fastest Ethernet interface alone: several are used together only as a bond, which is one interface.
     ethernet = [
         (net.name, _gigabits(net))
@@ -172,49 +182,50 @@ def read_network(system_files: Path = Path("/sys")) -> Network | None:
         and _text(net / "operstate") == "up"
     ]
     fastest = sorted(ethernet, key=lambda interface: -(interface[1] or 0))[:1]
-    return (
-        _together("Slingshot", slingshot)
-        or _infiniband(classes / "infiniband")
-        or _together("Aries", aries)
-        or _together("Ethernet", fastest)
-    )
+    verbs = _verbs(classes / "infiniband")
+    kinds = {"Slingshot": slingshot, **verbs, "Aries": aries, "Ethernet": fastest}
+    name = next((kind for kind, interfaces in kinds.items() if interfaces), None)
+    if name is None:
+        return {}
+    speeds = [speed for _, speed in kinds[name]]
+    names = list(dict.fromkeys(interface for interface, _ in kinds[name]))
+    # An interface of unknown speed would make the sum wrong.
+    sum_ = f"{sum(filter(None, speeds)):g} Gb/s" if all(speeds) else None
+    return {
+        "name": fact(name, "network"),
+        "bandwidth": fact(sum_, "network"),
+        "nics_per_node": fact(len(names), "network", f"interfaces: {', '.join(names)}"),
+    }
 
 
-def _infiniband(folder: Path) -> Network | None:
-    """The active ports of the fastest kind; RoCE only where there is nothing else."""
-    kinds: dict[str, list[tuple[str, float | None]]] = {}
+def _verbs(folder: Path) -> dict[str, Interfaces]:
+    """The active ports in class/infiniband by their kind, the fastest one first and RoCE last."""
+    kinds: dict[str, Interfaces] = {}
     for port in sorted(folder.glob("*/ports/*")):
-        device = port.parent.parent.name
+        device = port.parent.parent
         rate = re.match(r"([\d.]+) Gb/sec(?: \(\d+X (\w+)\))?", _text(port / "rate"))  # 200 Gb/sec (4X HDR)
         if rate and "ACTIVE" in _text(port / "state"):
-            kind = "Omni-Path" if device.startswith("hfi") else f"InfiniBand {rate[2] or ''}".strip()
-            if _text(port / "link_layer") == "Ethernet":
-                kind = "RoCE"
-            kinds.setdefault(kind, []).append((device, float(rate[1])))
-    if not kinds:
-        return None
-    kind = max(kinds, key=lambda name: (name != "RoCE", sum(speed or 0 for _, speed in kinds[name])))
-    return _together(kind, kinds[kind])
+            kind, known = _kind_of(device, _text(port / "link_layer"))
+            kind = f"{kind} {rate[2] or ''}".strip() if kind == "InfiniBand" else kind
+            kinds.setdefault(kind, []).append((device.name, float(rate[1]) if known else None))
+    order = sorted(kinds, key=lambda name: (name != "RoCE", sum(speed or 0 for _, speed in kinds[name])))
+    return {name: kinds[name] for name in reversed(order)}
 
 
-def _together(name: str, interfaces: Sequence[tuple[str, float | None]]) -> Network | None:
-    if not interfaces:
-        return None
-    speeds = [speed for _, speed in interfaces if speed]
-    complete = len(speeds) == len(interfaces)  # an interface of unknown speed would make the sum wrong
-    names = tuple(dict.fromkeys(interface for interface, _ in interfaces))
-    return Network(name=name, interfaces=names, gigabits=sum(speeds) if complete else None)
+def _kind_of(device: Path, layer: str) -> tuple[str, bool]:
+    """The kind of a device's network, and whether the rate of its port is true: EFA's driver prints 4X EDR always."""
+    if device.name.startswith("hfi"):
+        return "Omni-Path", True
+    if layer in ("InfiniBand", "Ethernet"):
+        return "InfiniBand" if layer == "InfiniBand" else "RoCE", True
+    is_efa = (device / "device/driver").resolve().name == "efa" or device.name.startswith(("efa", "rdmap"))
+    return "EFA" if is_efa else "a network of an unknown kind", False
 
 
 def _gigabits(net: Path) -> float | None:
     """Gb/s of a network interface; the kernel has Mb/s, or -1 where it does not know (virtual machines)."""
-    megabits = _number(net / "speed")
-    return megabits / 1000 if megabits else None
-
-
-def _number(path: Path) -> int:
-    text = _text(path)
-    return int(text) if text.isdecimal() else 0
+    text = _text(net / "speed")
+    return (int(text) if text.isdecimal() else 0) / 1000 or None
 
 
 def _text(path: Path) -> str:
@@ -222,36 +233,3 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:  # many files of /sys exist and cannot be read
         return ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThisNode:
-    """All that was read on this node; None: there is none, or it cannot be read."""
-
-    hostname: str
-    cpu: Cpu
-    gpus: Gpus | None
-    network: Network | None
-    mpi: tuple[Flavour, str] | None  # "MPICH 5.0.2"
-    modules: tuple[str, ...] | None  # those loaded, without paths and users' names; None: no module command
-    torch: str | None  # the version that this Python has
-
-
-def read_node(commands: Commands) -> ThisNode:
-    """Read all of it. Starts nothing but this environment's mpiexec, or the one on PATH, for its version."""
-    own = Path(sys.prefix) / "bin" / "mpiexec"
-    version_text = commands.run(str(own) if own.exists() else "mpiexec", "--version")
-    flavour = flavour_of(version_text)
-    loaded = os.environ.get("LOADEDMODULES", "").split(":")
-    modules = tuple(
-        name for name in loaded if name and not name.startswith(("/", "~")) and redact(name) == name
-    )
-    return ThisNode(
-        hostname=platform.node(),
-        cpu=read_cpu(),
-        gpus=read_gpus(),
-        network=read_network(),
-        mpi=(flavour, mpi_title(version_text) or flavour) if flavour else None,
-        modules=modules if {"LMOD_VERSION", "MODULESHOME"} & os.environ.keys() else None,
-        torch=importlib.metadata.version("torch") if importlib.util.find_spec("torch") else None,
-    )

@@ -16,9 +16,10 @@ from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.launch.causes import last_words, who_died
 from dlscale.benchmarks.launch.probe import cpu_model
 from dlscale.benchmarks.records.nodes import batch_job, node_facts
+from dlscale.benchmarks.systems.limits import read_limits
+from dlscale.benchmarks.systems.probe.cluster import read_cluster
 from dlscale.benchmarks.systems.probe.draft import draft
-from dlscale.benchmarks.systems.probe.node import Cpu, ThisNode, read_cpu, read_network
-from dlscale.benchmarks.systems.probe.slurm import read_slurm
+from dlscale.benchmarks.systems.probe.node import Commands, read_network, read_node
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives.grpc_ps.messages import Chunk, RefusedError, read_hello, unpack
 from tests.fuzz.damage import damage_contents
@@ -46,7 +47,7 @@ def about_jobs(text: str) -> None:
 
 
 def probed(folder: Path) -> None:
-    """The draft of a system's file from what Slurm printed, each command into a file of its name."""
+    """The draft of a system's file from what Slurm or PBS printed, each command into a file of its name."""
 
     def run(program: str, *arguments: str) -> str:
         try:
@@ -54,7 +55,7 @@ def probed(folder: Path) -> None:
         except OSError:
             return ""
 
-    draft(NODE, read_slurm(run, "mpich"), problems=["scontrol: no answer"])
+    draft(NODE, read_cluster(run, "mpich"), problems=["scontrol: no answer"])
 
 
 def print_of_slurm(folder: Path) -> None:
@@ -73,7 +74,7 @@ def kernel_files(folder: Path) -> None:
 def read_kernel(folder: Path) -> None:
     """What is read there."""
     node_facts(results=Path("/scratch/x"), data=Path("/scratch"), top=folder)
-    read_cpu(folder / "sys")
+    read_limits(folder)
     read_network(folder / "sys")
 
 
@@ -109,14 +110,7 @@ def message(path: Path) -> None:
     read_hello(content, num_workers=2, chunk_elements=8)
 
 
-NODE = ThisNode(
-    hostname="login03.cluster.example.org",
-    cpu=Cpu(
-        num_cores=64, num_threads=64, num_allowed=64, threads_per_core=1, numa_domains=None, model="EPYC 7713",
-        memory_gib=251.6,
-    ),
-    gpus=None, network=None, mpi=None, modules=None, torch=None,
-)  # fmt: skip
+NODE = read_node(Commands())
 SLURM = {
     "scontrol_show_config": "ClusterName             = Aurochs 2\nMpiDefault     = none\nSLURM_VERSION = 23.11\n",
     "scontrol_show_partition_-o": (
@@ -128,6 +122,13 @@ SLURM = {
         "ThreadsPerCore=1 Partitions=gpu\nNodeName=b1 CoresPerSocket=48 Gres=(null) RealMemory=1 Sockets=2 "
         "ThreadsPerCore=1 Partitions=big\n"
     ),
+    "pbsnodes_-a": (
+        "x1\n     state = free\n     resources_available.ncpus = 64\n     resources_available.mem = 527672488kb\n"
+    ),
+    "qstat_-Q_-f": (
+        "Queue: prod\n    queue_type = Execution\n    resources_max.walltime = 24:00:00\n    enabled = True\n"
+        "    started = True\n"
+    ),
     "srun_--mpi=list": "MPI plugin types are...\n\tnone\n\tpmi2\n\tcray_shasta\n",
 }
 KERNEL = {
@@ -137,7 +138,10 @@ KERNEL = {
     "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
     "sys/devices/system/cpu/cpufreq/boost": "1\n",
     "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
-    "sys/devices/system/node/node0/cpu0/uevent": "",
+    "sys/fs/cgroup/cpu.max": "60000 100000\n",
+    "sys/fs/cgroup/cpu.stat": "nr_periods 9\nnr_throttled 3\n",
+    "sys/fs/cgroup/memory.max": "max\n",
+    "proc/self/cgroup": "0::/\n",
     "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
     "sys/class/net/eth0/speed": "100000\n",
     "sys/class/net/eth0/operstate": "up\n",
@@ -186,9 +190,7 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
 TARGETS: dict[str, Target] = {
     **{name: text_target(read, text, share=0.4) for name, (read, text) in TEXTS.items()},
     "output of Slurm": Target(make=print_of_slurm, read=probed, damage=damage_contents),
-    "files of the kernel": Target(  # each asks py-cpuinfo anew, in a process of its own
-        make=kernel_files, read=read_kernel, damage=damage_contents, share=0.05
-    ),
+    "files of the kernel": Target(make=kernel_files, read=read_kernel, damage=damage_contents),
     "environment": file_target("variables", ENVIRONMENT.encode, environment),
     "message of a worker": file_target("message", HELLO.encode, message, refusals=(RefusedError,), share=0.5),
 }

@@ -13,32 +13,35 @@ import torch
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.cli.system import probe
+from dlscale.benchmarks.systems.limits import Limits
 from dlscale.benchmarks.systems.probe import draft as drafting
 from dlscale.benchmarks.systems.probe import measure
+from dlscale.benchmarks.systems.probe.cluster import read_cluster
 from dlscale.benchmarks.systems.probe.draft import draft, duration, host_pattern, probe_machine
-from dlscale.benchmarks.systems.probe.node import Cpu, Gpu, Gpus, Network, ThisNode
-from dlscale.benchmarks.systems.probe.slurm import read_slurm
+from dlscale.benchmarks.systems.probe.node import ThisNode, devices_of, fact
 from dlscale.benchmarks.systems.system import System, facts, load_system
 from dlscale.models.frameworks import gpu_module
 
 NODE = ThisNode(
     hostname="login03.cluster.example.org",
-    cpu=Cpu(
-        num_cores=64,
-        num_threads=64,
-        num_allowed=64,
-        threads_per_core=1,
-        numa_domains=None,
-        model="EPYC 7713",
-        memory_gib=251.6,
-    ),
-    gpus=None,
-    network=None,
+    node={
+        "cores": fact(64, "node"),
+        "threads_per_core": fact(1, "node"),
+        "memory": fact("251.6 GiB", "node"),
+        "cpu_model": fact("EPYC 7713", "node"),
+        "numa_domains": None,
+    },
+    devices={},
+    fabric={},
+    num_threads=64,
+    num_allowed=64,
     mpi=None,
+    pals=False,
     modules=None,
     torch=None,
+    limits=Limits(cores=None, memory_bytes=None, num_throttled=0),
 )
-A100 = Gpus(count=4, gpu=Gpu("NVIDIA A100-SXM4-80GB", 80.0))
+A100 = devices_of([("NVIDIA A100-SXM4-80GB", 80.0)] * 4)
 SLURM = {
     "scontrol show config": "ClusterName             = Aurochs 2\nMpiDefault              = pmix\n",
     "scontrol show partition -o": (
@@ -60,12 +63,12 @@ def with_node(**changes):
 
 
 def with_cpu(**changes):
-    return with_node(cpu=dataclasses.replace(NODE.cpu, **changes))
+    return with_node(node=NODE.node | {name: fact(value, "node") for name, value in changes.items()})
 
 
 def slurm(**changes):
     answers = SLURM | {words.replace("_", " ") + " -o": text for words, text in changes.items()}
-    return read_slurm(lambda *words: answers.get(" ".join(words), ""), None)
+    return read_cluster(lambda *words: answers.get(" ".join(words), ""), None)
 
 
 def loaded(text):
@@ -77,29 +80,29 @@ def test_memory_that_slurm_does_not_know_is_left_out_with_a_remark(stated):
     nodes = f"NodeName=g1 CoresPerSocket=32 {stated} Sockets=1 ThreadsPerCore=2 Partitions=gpu\n"
     text = draft(NODE, slurm(scontrol_show_node=nodes))
     assert loaded(text).node.memory is None
-    assert ("RealMemory is not set" in text) == (stated != "RealMemory=20")
+    assert ("the memory of the nodes: slurm does not know it" in text) == (stated != "RealMemory=20")
     assert "Unknown: memory" in text or "memory" not in text.partition("[node]")[2].partition("[")[0]
 
 
 def test_a_machine_without_scheduler_gpu_and_network():
-    text = draft(with_cpu(threads_per_core=None, model=None), None)
+    text = draft(with_cpu(threads_per_core=None, cpu_model=None), None)
     system = loaded(text)
     assert (system.name, system.scheduler, system.launcher) == ("this-machine", "none", "mpiexec")
     assert (system.node.cores.value, system.node.memory.value) == (64, "251.6 GiB")
     assert system.devices is system.fabric is system.placement is None
     assert system.environments["current"].prefix == "current"
     assert "# Unknown: threads_per_core, cpu_model, numa_domains.\n" in text
-    assert "# [devices] is left out: NVML lists no GPU" in text
+    assert "# [devices] is left out: nvidia-smi names no GPU here" in text
     assert "# [fabric] is left out: no network interface is up.\n" in text
 
 
 def test_a_machine_with_gpus_a_network_and_mpi():
-    network = Network(name="InfiniBand HDR", interfaces=("mlx5_0", "mlx5_1"), gigabits=400.0)
-    gpus = dataclasses.replace(A100, others=("NVIDIA T1000",))
-    system = loaded(draft(with_node(gpus=gpus, network=network, mpi=("openmpi", "Open MPI 5.0.6")), None))
+    network = {"name": fact("InfiniBand HDR", "network"), "bandwidth": fact("400 Gb/s", "network")}
+    gpus = devices_of([("NVIDIA A100", 80.0)] * 3 + [("NVIDIA T1000", 4.0)])
+    system = loaded(draft(with_node(devices=gpus, fabric=network, mpi=("openmpi", "Open MPI 5.0.6")), None))
     assert (system.devices.per_node.value, system.devices.memory.value) == (4, "80.0 GiB")
     assert system.devices.model.note == "counted with: NVIDIA T1000"
-    assert (system.fabric.bandwidth.value, system.fabric.nics_per_node.value) == ("400 Gb/s", 2)
+    assert (system.fabric.name.value, system.fabric.bandwidth.value) == ("InfiniBand HDR", "400 Gb/s")
     assert system.environments["current"].mpi == "openmpi"
     assert "openmpi" in system.environments["current"].setup
 
@@ -111,7 +114,7 @@ def test_set_up_keeps_the_torch_that_is_installed(version, words):
 
 
 def test_slurm_with_gpus_seen_from_a_log_in_node():
-    text = draft(with_cpu(num_cores=1, model="Login CPU"), slurm())
+    text = draft(with_cpu(cores=1, cpu_model="Login CPU"), slurm())
     system = loaded(text)
     assert (system.name, system.scheduler, system.launcher) == ("aurochs-2", "slurm", "srun")
     assert system.partition == "gpu"
@@ -139,10 +142,10 @@ def test_a_partition_of_several_kinds_of_nodes_says_so():
 
 def test_slurm_without_gpus_has_a_rank_per_socket():
     nodes = SLURM["scontrol show node -o"].replace("Gres=gpu:a100:4", "Gres=(null)")
-    text = draft(with_node(gpus=A100), slurm(scontrol_show_node=nodes))
+    text = draft(with_node(devices=A100), slurm(scontrol_show_node=nodes))
     system = loaded(text)
     assert (system.devices, system.placement.ranks_per_node) == (None, 2)
-    assert "default partition; this machine has 4 of NVIDIA A100-SXM4-80GB." in text.replace("\n# ", " ")
+    assert "have no GPUs; this machine has 4 of NVIDIA A100-SXM4-80GB." in text.replace("\n# ", " ")
 
 
 def test_slurm_that_does_not_describe_its_nodes():
@@ -154,12 +157,12 @@ def test_slurm_that_does_not_describe_its_nodes():
 def test_slurm_without_a_default_partition_asks_for_one():
     partitions = SLURM["scontrol show partition -o"].replace("Default=YES", "Default=NO")
     text = draft(NODE, slurm(scontrol_show_partition=partitions))
-    assert "FILL IN: Slurm names no default partition" in text
+    assert "FILL IN: the scheduler names no default partition" in text
     assert loaded(text).partition == "gpu"
 
 
 def test_in_a_job_the_node_itself_is_described_too():
-    system = loaded(draft(with_node(gpus=A100), slurm()))
+    system = loaded(draft(with_node(devices=A100), slurm()))
     assert system.node.cpu_model.value == "EPYC 7713"
     assert system.node.cpu_model.note
     assert (system.devices.model.value, system.devices.memory.value) == ("NVIDIA A100-SXM4-80GB", "80.0 GiB")
@@ -167,10 +170,10 @@ def test_in_a_job_the_node_itself_is_described_too():
 
 def test_every_number_names_what_was_read_and_when():
     system = loaded(draft(NODE, slurm()))
-    for place, fact in facts(system):
-        assert fact.kind == "machine", place
-        assert str(datetime.now(UTC).year) in system.sources[fact.source], place
-    assert set(system.sources) == {fact.source for _, fact in facts(system)}
+    for place, known in facts(system):
+        assert known.kind == "machine", place
+        assert str(datetime.now(UTC).year) in system.sources[known.source], place
+    assert set(system.sources) == {known.source for _, known in facts(system)}
 
 
 def test_a_draft_is_read_as_it_is():
@@ -180,7 +183,7 @@ def test_a_draft_is_read_as_it_is():
 
 @pytest.mark.parametrize(
     ("command", "scheduler", "directive"),
-    [("qstat", "pbs", "-q batch"), ("bsub", "lsf", "-q batch"), ("flux", "flux", "--queue batch")],
+    [("qstat", "cobalt", "-q batch"), ("bsub", "lsf", "-q batch"), ("flux", "flux", "--queue batch")],
 )
 def test_other_schedulers_get_a_template_that_completes_the_system(
     monkeypatch, command, scheduler, directive
@@ -199,10 +202,28 @@ def test_other_schedulers_get_a_template_that_completes_the_system(
 
 
 def test_affinity_is_shown_and_does_not_count():
-    text = draft(with_cpu(num_allowed=2), None)
+    text = draft(with_node(num_allowed=2), None)
     assert loaded(text).node.cores.value == 64
     assert "may run on 2 of this machine's 64 hardware threads" in text
     assert "hardware threads" not in draft(NODE, None)
+
+
+def test_limits_of_a_container_are_shown_and_do_not_count():
+    text = draft(with_node(limits=Limits(cores=0.6, memory_bytes=4 << 30, num_throttled=7)), None)
+    told = text.replace("\n# ", " ")
+    assert "A control group limits the probe to the time of 0.6 cores" in told
+    assert "A control group limits the probe's memory to 4.0 GiB" in told
+    assert (loaded(text).node.cores.value, loaded(text).node.memory.value) == (64, "251.6 GiB")
+
+
+def test_pbs_gives_a_system_with_jobs():
+    answers = {
+        "pbsnodes -a": "x1\n     state = free\n     resources_available.ncpus = 64\n",
+        "qstat -Q -f": "Queue: prod\n    queue_type = Execution\n    enabled = True\n    started = True\n",
+    }
+    system = loaded(draft(NODE, read_cluster(lambda *words: answers.get(" ".join(words), ""), None)))
+    assert (system.scheduler, system.launcher, system.partition) == ("pbs", "mpiexec", "prod")
+    assert (system.partitions["prod"].directives, system.placement.ranks_per_node) == (["-q prod"], 1)
 
 
 def test_commands_that_failed_are_named():
@@ -214,19 +235,19 @@ def test_commands_that_failed_are_named():
 
 @pytest.mark.parametrize("model", ['say "no"', "C:\\nodes\\1", "Zürich, 東京 🖥", "a\tb\nc", "'''", "# none"])
 def test_difficult_texts_are_read_back(model):
-    text = draft(with_node(gpus=Gpus(count=2, gpu=Gpu(model, None))), None, problems=[model])
+    text = draft(with_node(devices=devices_of([(model, None)])), None, problems=[model])
     assert loaded(text).devices.model.value == model
 
 
 def test_what_nobody_sees_is_shown():
-    text = draft(with_node(gpus=Gpus(count=2, gpu=Gpu("A\u202e100\x9b\u3164", None))), None)
+    text = draft(with_node(devices=devices_of([("A\u202e100\x9b\u3164", None)])), None)
     assert r"A\\u202e100\\x9b\\u3164" in text
     loaded(text)
 
 
 def test_a_long_name_of_a_cluster_is_cut():
     answers = SLURM | {"scontrol show config": f"ClusterName             = {'Aurochs-' * 40}\n"}
-    text = draft(NODE, read_slurm(lambda *words: answers.get(" ".join(words), ""), None))
+    text = draft(NODE, read_cluster(lambda *words: answers.get(" ".join(words), ""), None))
     assert loaded(text).name.startswith("aurochs-aurochs")
 
 
@@ -356,9 +377,9 @@ class Xpus:
         self.synchronize = lambda: None
 
 
-def test_gpus_that_nvml_does_not_know_are_those_of_pytorch(small_tries, monkeypatch):
+def test_gpus_that_nvidia_smi_does_not_know_are_those_of_pytorch(small_tries, monkeypatch):
     monkeypatch.setattr(drafting, "read_node", lambda _: NODE)
-    monkeypatch.setattr(drafting, "read_slurm", lambda *_: None)
+    monkeypatch.setattr(drafting, "read_cluster", lambda *_, **__: None)
     monkeypatch.setattr(torch, "xpu", Xpus())
     monkeypatch.setattr(torch.distributed, "is_xccl_available", lambda: True, raising=False)
     monkeypatch.setattr(gpu_module("torch"), "KIND", "xpu")
@@ -379,7 +400,7 @@ def test_products_are_rounded_to_tf32_only_for_its_rate(name, small_tries, monke
     switch = torch.backends.cuda.matmul
     before = switch.allow_tf32
     monkeypatch.setattr(measure, "_best_seconds", lambda *_: seen.append(switch.allow_tf32) or 1.0)
-    measure._product_rate(torch, "cpu", name, lambda: None)
+    measure._product_seconds(torch, "cpu", name, lambda: None)
     assert (seen, switch.allow_tf32) == ([name == "tf32"], before)
 
 
@@ -390,14 +411,6 @@ def test_a_rate_that_takes_too_long_is_left_out_aloud(small_tries, monkeypatch):
     assert (node.memory_bandwidth, node.peak) == (None, {})
     for rate in ("memory bandwidth", "matrix products in fp32", "matrix products in bf16"):
         assert f"# Not answered: --measure: {rate}: one call took more than -1 s" in text
-
-
-@pytest.mark.parametrize("rate", [1.234e12, 4e6, 1.0])
-def test_a_rate_is_never_rounded_to_nothing(rate):
-    rates = measure.Rates(memory_bytes_per_second=rate, peaks={"fp32": rate}, how="somehow")
-    node = loaded(draft(NODE, None, cores=rates)).node
-    assert node.memory_bandwidth.number == pytest.approx(rate, rel=1e-3)
-    assert node.peak["fp32"].number == pytest.approx(rate, rel=1e-2)
 
 
 # (begin, end) of the call that warms up, the tries' begin, and (begin, end, now) of each of them.

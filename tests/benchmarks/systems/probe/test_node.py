@@ -1,6 +1,7 @@
-"""What a node says of itself: files of /sys as the kernel documents them, and the libraries' answers."""
+"""What a node says of itself: files of /sys as the kernel documents them, and what commands print."""
 
-import pynvml
+import re
+
 import pytest
 
 from dlscale.base.launchers import mpi_title
@@ -23,88 +24,94 @@ def write_files(tmp_path):
 
 
 @pytest.fixture
-def processors(monkeypatch):
-    """What psutil and py-cpuinfo answer."""
+def write_program(tmp_path, monkeypatch):
+    """Writes a script that comes first on PATH."""
 
-    def answer(*, threads, cores, model="AMD EPYC 7763 64-Core Processor"):
-        monkeypatch.setattr(node.psutil, "cpu_count", lambda logical: threads if logical else cores)
-        monkeypatch.setattr(node.cpuinfo, "get_cpu_info", lambda: {"brand_raw": model} if model else {})
+    def write(name, script):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
 
-    return answer
-
-
-def test_cores_threads_and_numa_domains(processors, write_files):
-    processors(threads=256, cores=128)
-    folder = "/sys/devices/system/node"
-    files = {f"{folder}/node{n}/cpu{n}/uevent": "" for n in range(8)} | {f"{folder}/node8/memory8/uevent": ""}
-    cpu = read_cpu(write_files(files))
-    assert (cpu.num_cores, cpu.num_threads, cpu.threads_per_core, cpu.numa_domains) == (128, 256, 2, 8)
-    assert cpu.model == "AMD EPYC 7763 64-Core Processor"
-    assert cpu.memory_gib > 0.25
-
-
-def test_cores_with_different_numbers_of_threads_have_no_common_one(processors, tmp_path):
-    processors(threads=6, cores=4)
-    assert read_cpu(tmp_path).threads_per_core is None
-
-
-def test_what_the_libraries_do_not_know(processors, tmp_path):
-    processors(threads=2, cores=None, model=None)
-    cpu = read_cpu(tmp_path)
-    assert (cpu.num_cores, cpu.threads_per_core, cpu.numa_domains, cpu.model) == (2, None, None, None)
-
-
-class Memory:
-    def __init__(self, size):
-        self.total = size * 2**30
+    return write
 
 
 @pytest.fixture
-def nvml(monkeypatch):
-    """NVML lists GPUs of these models and GiB; None: it does not know."""
+def lscpu(write_program):
+    """lscpu of a machine with these (core, socket, domain) of its threads, and this line of its model."""
 
-    def listed(*gpus):
-        def memory(index):
-            if gpus[index][1] is None:
-                raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-            return Memory(gpus[index][1])
-
-        monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: len(gpus))
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda index: gpus[index][0])
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", memory)
+    def listed(threads, line="Model name:    AMD EPYC 7763  64-Core Processor"):
+        rows = "".join(
+            f"{number},{core},{socket},{domain}\\n" for number, (core, socket, domain) in enumerate(threads)
+        )
+        write_program("lscpu", f"[ $# = 0 ] && echo '{line}' || printf '# CPU,Core,Socket,Node\\n{rows}'")
 
     return listed
 
 
-def test_gpus(nvml):
-    nvml(*[("NVIDIA A100-SXM4-40GB", 40)] * 4)
-    gpus = read_gpus()
-    assert (gpus.count, gpus.gpu.model, gpus.gpu.memory_gib) == (4, "NVIDIA A100-SXM4-40GB", 40)
-    assert gpus.others == ()
+def values(table):
+    return {name: fact and fact["value"] for name, fact in table.items()}
 
 
-def test_the_model_of_most_gpus_and_the_others(nvml):
-    nvml(("NVIDIA T1000", 4), ("NVIDIA A100", 40), ("NVIDIA A100", 40))
-    gpus = read_gpus()
-    assert (gpus.count, gpus.gpu.model, gpus.others) == (3, "NVIDIA A100", ("NVIDIA T1000",))
+def test_cores_threads_and_numa_domains(lscpu):
+    lscpu([(core % 128, core % 128 // 64, core % 128 // 16) for core in range(256)])
+    node, num_threads = read_cpu(Commands())
+    assert num_threads == 256
+    assert values(node) == {
+        "cores": 128,
+        "threads_per_core": 2,
+        "memory": node["memory"]["value"],
+        "cpu_model": "AMD EPYC 7763 64-Core Processor",
+        "numa_domains": 8,
+    }
+    assert re.fullmatch(r"\d+\.\d GiB", node["memory"]["value"])
 
 
-def test_memory_that_nvml_does_not_know(nvml):
-    nvml(("NVIDIA GB10", None))
-    assert read_gpus().gpu.memory_gib is None
+def test_cores_with_different_numbers_of_threads_have_no_common_one(lscpu):
+    lscpu([(0, 0, ""), (0, 0, ""), (1, 0, ""), (1, 0, ""), (2, 0, ""), (3, 0, "")], line="BIOS Model name: x")
+    node, _ = read_cpu(Commands())
+    assert (node["cores"]["value"], node["threads_per_core"], node["numa_domains"]) == (4, None, None)
 
 
-def test_no_gpus(nvml, monkeypatch):
-    nvml()
-    assert read_gpus() is None
+def test_without_lscpu_threads_are_counted(write_program):
+    commands = Commands()
+    write_program("lscpu", "echo 'cannot open /sys' >&2; exit 1")
+    node, num_threads = read_cpu(commands)
+    assert (node["cores"]["value"], node["threads_per_core"], node["cpu_model"]) == (num_threads, None, None)
+    assert commands.problems[0] == "lscpu -p=CPU,CORE,SOCKET,NODE: exit status 1, cannot open /sys"
 
-    def no_driver():
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
-    monkeypatch.setattr(pynvml, "nvmlInit", no_driver)
-    assert read_gpus() is None
+@pytest.mark.parametrize(
+    ("output", "expected", "note"),
+    [
+        ("NVIDIA A100-SXM4-40GB, 40960\n" * 4, (4, "NVIDIA A100-SXM4-40GB", "40.0 GiB"), ""),
+        ("NVIDIA T1000, 4096\n" + "NVIDIA A100, 40960\n" * 2, (3, "NVIDIA A100", "40.0 GiB"), "NVIDIA T1000"),
+        ("NVIDIA GB10, [N/A]\n", (1, "NVIDIA GB10", None), ""),
+    ],
+)
+def test_gpus(write_program, output, expected, note):
+    write_program("nvidia-smi", f"printf '{output}'")
+    gpus = read_gpus(Commands())
+    assert tuple(values(gpus).values()) == expected
+    assert gpus["model"].get("note", "") == (f"counted with: {note}" if note else "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Failed to initialize NVML: Driver/library version mismatch",
+        "Unable to determine the device handle for GPU0000:41:00.0: GPU is lost. Reboot the system",
+    ],
+)
+def test_gpus_that_cannot_be_asked_are_not_taken_for_none(write_program, line):
+    commands = Commands()
+    assert read_gpus(commands) == {}
+    write_program("nvidia-smi", f"echo '{line}'; exit 18")
+    assert read_gpus(commands) == {}
+    (problem,) = commands.problems
+    assert problem.startswith("nvidia-smi --query-gpu=name,memory.total")
+    assert problem.endswith(f"exit status 18, {line}")
 
 
 # Documentation/ABI/stable/sysfs-class-infiniband
@@ -139,6 +146,19 @@ def interface(name, speed, *, state="up", real="device/vendor"):
         ),
         (port("hfi1_0", "100 Gb/sec (4X EDR)"), "Omni-Path", 100, ("hfi1_0",)),
         (port("mlx5_0", "100 Gb/sec (4X EDR)", layer="Ethernet"), "RoCE", 100, ("mlx5_0",)),
+        (
+            port("rdmap0s6", "100 Gb/sec (4X EDR)", layer="Unknown")
+            | port("rdmap1s6", "100 Gb/sec (4X EDR)", layer=""),
+            "EFA",
+            None,  # its driver prints this rate whatever it is
+            ("rdmap0s6", "rdmap1s6"),
+        ),
+        (
+            port("siw0", "10 Gb/sec (4X SDR)", layer="Unspecified"),
+            "a network of an unknown kind",
+            None,
+            ("siw0",),
+        ),
         (interface("eth0", "10000\n") | interface("eth1", "25000\n"), "Ethernet", 25, ("eth1",)),
         (
             interface("eth0", "-1\n") | interface("docker0", "10000", real="bridge/x"),
@@ -188,28 +208,19 @@ def test_networks(write_files, files, name, gigabits, interfaces):
     if name != "Ethernet":
         write_files(interface("eno9", "1000"))
     network = read_network(write_files(files))
-    assert (network.name, network.gigabits, network.interfaces) == (name, gigabits, interfaces)
+    assert values(network) == {
+        "name": name,
+        "bandwidth": gigabits and f"{gigabits} Gb/s",
+        "nics_per_node": len(interfaces),
+    }
+    assert network["nics_per_node"]["note"] == f"interfaces: {', '.join(interfaces)}"
 
 
 @pytest.mark.parametrize(
     "files", [{}, interface("eth0", "1000", state="down"), interface("lo", "", real="type")]
 )
 def test_no_network(write_files, files):
-    assert read_network(write_files(files)) is None
-
-
-@pytest.fixture
-def write_program(tmp_path, monkeypatch):
-    """Writes a script that comes first on PATH."""
-
-    def write(name, script):
-        program = tmp_path / "bin" / name
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-
-    return write
+    assert read_network(write_files(files)) == {}
 
 
 def test_mpi_and_modules_without_folders(write_program, monkeypatch, tmp_path):

@@ -1,0 +1,56 @@
+"""Limits of control groups, as the kernel's files of both versions have them."""
+
+import pytest
+
+from dlscale.benchmarks.systems.limits import read_limits
+
+V2 = "0::/pod/job\n"
+V1 = "9:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/\n"
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "expected"),
+    [
+        (V2, {}, (None, None, 0)),
+        (V2, {"pod/job/cpu.max": "max 100000", "pod/job/memory.max": "max"}, (None, None, 0)),
+        (
+            V2,
+            {
+                "pod/job/cpu.max": "150000 100000",
+                "pod/cpu.max": "60000 100000",  # the group around it counts too
+                "pod/job/memory.max": "1073741824",
+                "pod/job/cpu.stat": "nr_periods 9\nnr_throttled 3",
+                "pod/cpu.stat": "nr_periods 9\nnr_throttled 4",
+            },
+            (0.6, 1 << 30, 7),
+        ),
+        # In a container its group is the root that it sees, whatever the name.
+        ("0::/\n", {"cpu.max": "200000 100000"}, (2.0, None, 0)),
+        (V2, {"cpu.max": "200000 100000"}, (2.0, None, 0)),
+        (
+            V1,
+            {
+                "cpu/docker/x/cpu.cfs_quota_us": "60000",
+                "cpu/docker/x/cpu.cfs_period_us": "100000",
+                "cpu/cpu.cfs_quota_us": "-1",
+                "cpu/cpu.cfs_period_us": "100000",
+                "cpu/docker/x/cpu.stat": "nr_throttled 5",
+                "memory/memory.limit_in_bytes": "9223372036854771712",
+                "memory/docker/x/memory.limit_in_bytes": "4096",
+            },
+            (0.6, 4096, 5),
+        ),
+        (V1, {"cpu/docker/x/cpu.cfs_quota_us": "60000"}, (None, None, 0)),
+        ("broken", {"cpu.max": "x y z"}, (None, None, 0)),
+    ],
+)
+def test_the_narrowest_limit_counts(tmp_path, group, files, expected):
+    for name, text in {
+        "proc/self/cgroup": group,
+        **{f"sys/fs/cgroup/{k}": v for k, v in files.items()},
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    limits = read_limits(tmp_path)
+    assert (limits.cores, limits.memory_bytes, limits.num_throttled) == expected
