@@ -27,9 +27,9 @@ from dlscale.analysis.attempts import (
 from dlscale.analysis.cells import APART, cell_frame
 from dlscale.analysis.text import listed, printable
 from dlscale.benchmarks.records.cell import Case, Cell
-from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.prediction import PredictionRecord
 from dlscale.benchmarks.records.record import Base, Record
+from dlscale.benchmarks.records.store import BadFile
 from dlscale.benchmarks.systems.system import System
 
 MEMORY = (  # of a rank, the most bytes; a GPU's last: what it has

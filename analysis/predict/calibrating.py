@@ -24,7 +24,7 @@ from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
 from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.scenario import Scenario
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records import files, message_sizes
+from dlscale.benchmarks.records import message_sizes, store
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.systems.system import System
@@ -61,7 +61,7 @@ def calibrated_scenario(
             found, wanted = campaign.system or machine.title, machine.title
             points += points_of_run(launches, measured)
         else:
-            own, _ = files.load_records(folder)
+            own, _ = store.load_records(folder)
             records += own
             good, wanted = _good_exchanges(own, measured), machine.name
             found = good[0].system

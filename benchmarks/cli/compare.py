@@ -39,8 +39,8 @@ from dlscale.benchmarks.cli.options import choose_study, json_option, results_op
 from dlscale.benchmarks.cli.predicted import compare_predicted, predicted_option
 from dlscale.benchmarks.cli.stated_study import study_in
 from dlscale.benchmarks.cli.study_report import tell_left_out
-from dlscale.benchmarks.records.files import load_records, read_record
 from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.store import load_records, read_record
 
 
 @click.command()

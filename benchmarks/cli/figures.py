@@ -25,9 +25,8 @@ from dlscale.benchmarks.cli.options import (
 from dlscale.benchmarks.cli.predicted import load_predicted, predicted_option
 from dlscale.benchmarks.cli.published import check_published, draw_published
 from dlscale.benchmarks.cli.study_report import findings_of, tell_left_out
-from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.record import Base
-from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.records.store import Store, uncollected
 
 PAPER = "paper"  # the folder of printed figures, in that of the others
 

@@ -10,8 +10,8 @@ import click
 
 from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.benchmarks.cli.option_kinds import Folder
-from dlscale.benchmarks.records.files import RECORDS_FOLDER
 from dlscale.benchmarks.records.record import BASES
+from dlscale.benchmarks.records.store import RECORDS_FOLDER
 from dlscale.benchmarks.study.study import STUDY_FILE
 from dlscale.benchmarks.systems.system import load_system
 

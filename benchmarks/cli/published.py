@@ -15,7 +15,7 @@ from rich.console import Console
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.records.files import load_records
+from dlscale.benchmarks.records.store import load_records
 
 if TYPE_CHECKING:
     from dlscale.analysis.load import Study

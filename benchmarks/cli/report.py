@@ -25,10 +25,9 @@ from dlscale.benchmarks.cli.options import (
 )
 from dlscale.benchmarks.cli.predicted import load_predicted, predicted_option
 from dlscale.benchmarks.cli.study_report import PAGE, findings_of, load, put
-from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.prediction import ENDING
 from dlscale.benchmarks.records.record import Base
-from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.records.store import Store, uncollected
 
 
 @click.command()

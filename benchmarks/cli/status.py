@@ -16,8 +16,7 @@ from dlscale.base.strings import Data, Name, Text, plural
 from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.options import json_option, results_option, study_folders
 from dlscale.benchmarks.cli.streams import say
-from dlscale.benchmarks.records.cell import is_canary
-from dlscale.benchmarks.records.files import BadFile, summaries
+from dlscale.benchmarks.records.store import BadFile, load_records
 from dlscale.benchmarks.study.study import STUDY_FILE, read_study_file
 
 
@@ -58,11 +57,12 @@ def status(results: Path, as_json: bool) -> int:
 
 def _row(folder: Path) -> dict[str, Any]:
     """A study's row. Raises UsageError if its plan cannot be read."""
-    attempts, bad_files = summaries(folder)
-    attempts = [attempt for attempt in attempts if not is_canary(attempt.case)]
-    done = {attempt.case for attempt in attempts if attempt.good}
+    records, bad_files = load_records(folder)
+    records = [record for record in records if record.case.cell.control != "canary"]
+    done = {record.case.id for record in records if record.good}
+    ordered = sorted(records, key=lambda record: (record.case.id, record.attempt))
     # The latest attempt says why.
-    failed = {attempt.case: attempt for attempt in sorted(attempts) if attempt.case not in done}
+    failed = {record.case.id: record.failure for record in ordered if record.case.id not in done}
     plan = read_json(Planned, folder / STUDY_FILE, remedy="run the study again, which writes it")
     cases = [case for launch in plan.launches for case in launch]
     return {
@@ -74,9 +74,9 @@ def _row(folder: Path) -> dict[str, Any]:
         "done": len(done),
         "failed": len(failed),
         "jobs": _job_rows(folder),
-        "failures": dict(Counter(attempt.failure_kind for attempt in failed.values())),
+        "failures": dict(Counter(failure.kind for failure in failed.values() if failure)),
         "problems": [
-            *(f"{attempt.case}: {attempt.failure_message}" for attempt in failed.values()),
+            *(f"{case}: {failure.message}" for case, failure in failed.items() if failure),
             *_bad_lines(bad_files),
         ],
     }

@@ -15,9 +15,8 @@ from dlscale.analysis.render import page
 from dlscale.benchmarks.cli.plan_table import counted
 from dlscale.benchmarks.cli.stated_study import study_in
 from dlscale.benchmarks.records.cell import Case
-from dlscale.benchmarks.records.files import BadFile, load_records
 from dlscale.benchmarks.records.record import Base
-from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.records.store import BadFile, Store, load_records
 
 PAGE = "report.html"
 

@@ -15,8 +15,8 @@ from dlscale.analysis.predict.public_profiles import (
 from dlscale.analysis.predict.scenario import Scenario
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import choose_study
-from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.store import load_records
 from dlscale.benchmarks.study.expand import num_servers
 from dlscale.benchmarks.study.study import check_servers
 from dlscale.benchmarks.systems.system import System

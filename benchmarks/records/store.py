@@ -2,7 +2,7 @@
 
 <results>/<system>/<study>-<digest>/
 study.json      the plan that all its records belong to
-records/        <case>.<attempt>.json, written once
+records/        <case>.<attempt>.json, written once; an invalid one is reported, never skipped
 spool/          running launches; the remains of an interrupted one become records
 damaged/        spools with lines that could not be read; the record of each case that lost some names them
 figures/        drawn from the records alone
@@ -12,45 +12,120 @@ report.html     made from the records alone
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from dlscale.base.definitions import read_json
+from dlscale.base.definitions import first_problem, read_json
 from dlscale.base.errors import UsageError
-from dlscale.base.files import locked, make_folder, open_regular, refuse_links, write_atomically
-from dlscale.benchmarks.records import files
-from dlscale.benchmarks.records.cell import Case
-from dlscale.benchmarks.records.files import (
-    RECORDS_FOLDER,
-    BadFile,
-    file_name,
-    file_names,
-    load_records,
-    measured,
-    parse_file_name,
+from dlscale.base.files import (
+    locked,
+    make_folder,
+    open_regular,
+    read_regular,
+    refuse_links,
+    write_atomically,
 )
-from dlscale.benchmarks.records.record import Record
+from dlscale.base.parsing import parse_json
+from dlscale.benchmarks.records.cell import Case
+from dlscale.benchmarks.records.record import SCHEMA_VERSION, Record
 
+RECORDS_FOLDER = "records"
 # What is written or cleared in a study's folder; none of them may be a symbolic link.
 FOLDERS = (
-    RECORDS_FOLDER,
-    "spool",
-    "damaged",
-    "figures",
-    "figures/paper",
-    "checkpoints",
-    "own",
-    "jobs",
+    *(RECORDS_FOLDER, "spool", "damaged", "figures", "figures/paper", "checkpoints", "own", "jobs"),
     "proposal",
 )
 ABANDONED_SECONDS = 600.0  # after which a file is still half-written because its writer is gone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadFile:
+    """A file among the records that is not a valid record, and why."""
+
+    path: Path
+    reason: str
+
+
+def load_records(study: Path) -> tuple[list[Record], list[BadFile]]:
+    """The records of a study, ordered by file name, and the invalid files, ordered by path.
+
+    Raises UsageError only if there is no folder of records.
+    """
+    folder = study / RECORDS_FOLDER
+    if not folder.is_dir():
+        raise UsageError(
+            f"no records in {study}: {folder} is not a folder; name the folder that a study wrote"
+        )
+    # A name with a leading dot is a file that is being written.
+    names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and name[0] != ".")
+    with uncollected():
+        files = [read_record(folder / name) for name in names]
+    records = [file for file in files if isinstance(file, Record)]
+    return records, [file for file in files if isinstance(file, BadFile)]
+
+
+def read_record(path: Path) -> Record | BadFile:
+    """The record in that file."""
+    try:
+        return parse_record(path, read_regular(path))
+    except OSError as error:
+        return BadFile(path=path, reason=f"cannot be read: {error.strerror}")
+
+
+def parse_record(path: Path, content: bytes) -> Record | BadFile:
+    """The record in `content`, which was read from `path`."""
+    try:
+        _refuse_long_numbers(content)
+        return Record.model_validate_json(content)
+    except ValueError as error:
+        return BadFile(path=path, reason=_why_invalid(content, error))
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Disable the garbage collector, which would visit every record repeatedly; records have no cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _refuse_long_numbers(content: bytes) -> None:
+    """Raises ValueError for a whole number that no array is sure to hold. Windows have their own limits."""
+    before, _, after = content.partition(b'"windows":{')
+    for text in (before, after[after.find(b"}") + 1 :]):
+        if _LONG.search(text) and _LONG.search(_STRING.sub(b"", text)):
+            raise ValueError("a number has more than 18 digits")
+
+
+_LONG = re.compile(rb"[:\[,]\s*-?\d{19}")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+
+
+def _why_invalid(text: bytes, error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    try:
+        content = parse_json(text)
+    except ValueError:  # not UTF-8, or not JSON
+        return "not complete JSON; restore it, or delete it so that the case is run again"
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if version is not None and version != SCHEMA_VERSION:
+        return f"schema version {version!r}; this version of dlscale reads {SCHEMA_VERSION}"
+    return f"not a record: {first_problem(error)}"
 
 
 class _Plan(BaseModel):
@@ -69,7 +144,6 @@ class Store:
         self.damaged_folder = folder / "damaged"
         self.figures_folder = folder / "figures"
         self.checkpoints_folder = folder / "checkpoints"
-        self._attempts: dict[str, set[int]] | None = None  # by case; None: not read yet
 
     def open(self, description: dict[str, Any]) -> None:
         """Create the folders, and study.json if it does not exist; remove half-written records of killed processes.
@@ -115,7 +189,7 @@ class Store:
 
         Raises UsageError for an invalid one: its case is neither done nor missing.
         """
-        if not measured(self.folder):
+        if not self.records_folder.is_dir():
             return []
         records, bad_files = load_records(self.folder)
         if bad_files:
@@ -123,65 +197,46 @@ class Store:
         return records
 
     def finished(self) -> set[str]:
-        """The cases with a good record, in a third of the time of `load`. Raises UsageError for an invalid record."""
-        if not measured(self.folder):
-            return set()
-        summaries, bad_files = files.summaries(self.folder)
-        if bad_files:
-            raise _invalid(bad_files[0])
-        return {summary.case for summary in summaries if summary.good}
-
-    def latest(self, case: Case) -> Record | None:
-        """The case's latest attempt; None without one. Raises UsageError if it is invalid."""
-        attempts = self._known().get(case.id)
-        if not attempts:
-            return None
-        name = file_name(case.id, max(attempts))
-        record = files.read_record(self.records_folder / name)
-        if isinstance(record, BadFile):
-            raise _invalid(record)
-        return record
+        """The cases with a good record. Raises UsageError for an invalid record."""
+        return {record.case.id for record in self.load() if record.good}
 
     def planned(self) -> list[Case]:
         """The cases that study.json plans. Raises UsageError if it cannot be read."""
         try:
             plan = read_json(_Plan, self.folder / "study.json", remedy="run the study again, which writes it")
         except UsageError:
-            self.finished()  # records of another version say so
+            self.load()  # records of another version say so
             raise
         return [case for launch in plan.launches for case in launch]
 
+    def latest(self, case: Case) -> Record | None:
+        """The case's latest attempt; None without one. Raises UsageError if it is invalid."""
+        attempt = self.next_attempt(case) - 1
+        record = read_record(self._path(case, attempt)) if attempt else None
+        if isinstance(record, BadFile):
+            raise _invalid(record)
+        return record
+
     def next_attempt(self, case: Case) -> int:
         """1 + the number of the case's latest attempt, valid or not."""
-        attempt = max(self._known().get(case.id, ()), default=0) + 1
-        while (self.records_folder / file_name(case.id, attempt)).exists():  # written by another process
-            attempt += 1
-        return attempt
+        names = [path.name.split(".")[-2] for path in self.records_folder.glob(f"{case.id}.*.json")]
+        return 1 + max((int(name) for name in names if name.isdecimal()), default=0)
 
     def add(self, record: Record) -> Path:
         """Write a record once.
 
-        Raises FileExistsError if that attempt already exists, ValueError if the record could not be read again, as one
-        with a number that JSON does not have.
+        Raises FileExistsError if that attempt already exists, ValueError for a number that cannot be read again.
         """
-        attempts = self._known().setdefault(record.case.id, set())
-        path = self.records_folder / file_name(record.case.id, record.attempt)
-        if record.attempt in attempts or path.exists():
+        path = self._path(record.case, record.attempt)
+        if path.exists():
             raise FileExistsError(f"{path}: records are written once")
-        content = record.model_dump_json() + "\n"
-        if isinstance(again := files.parse_record(path, content.encode()), BadFile):
-            raise ValueError(again.reason)
+        content = f"{record.model_dump_json()}\n".encode()
+        _refuse_long_numbers(content)
         write_atomically(path, content)
-        attempts.add(record.attempt)
         return path
 
-    def _known(self) -> dict[str, set[int]]:
-        """The attempts of each case, invalid ones included; the folder is listed only once."""
-        if self._attempts is None:
-            self._attempts = {}
-            for case, attempt in filter(None, map(parse_file_name, file_names(self.folder))):
-                self._attempts.setdefault(case, set()).add(attempt)
-        return self._attempts
+    def _path(self, case: Case, attempt: int) -> Path:
+        return self.records_folder / f"{case.id}.{attempt}.json"
 
 
 def _invalid(bad_file: BadFile) -> UsageError:

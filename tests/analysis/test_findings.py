@@ -14,8 +14,8 @@ from dlscale.analysis.finding import PLACE, Finding
 from dlscale.analysis.findings import NAMES, load_all
 from dlscale.analysis.load import Study
 from dlscale.analysis.render import figures, page, screen, text
-from dlscale.benchmarks.records.files import BadFile, load_records
 from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.store import BadFile, load_records
 from tests.made_records import in_detail, make_record, make_study, profile_record
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "records"

@@ -17,7 +17,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from dlscale.benchmarks.records.cell import Case
-from dlscale.benchmarks.records.files import file_name
 from dlscale.benchmarks.records.record import SCHEMA_VERSION, Fingerprint, Record
 from dlscale.benchmarks.study.study import Study
 
@@ -91,7 +90,7 @@ def upgrade(study: Path) -> None:
         without_unknown(record, Record.model_validate)
         case = Case.model_validate(record["case"])
         path.unlink()
-        path.with_name(file_name(case.id, record["attempt"])).write_text(
+        path.with_name(f"{case.id}.{record['attempt']}.json").write_text(
             json.dumps(record, separators=(",", ":")) + "\n", encoding="utf-8"
         )
     (study / "study.json").write_text(json.dumps(plan, indent=1) + "\n", encoding="utf-8")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dlscale.analysis.findings.failures import FINDING
 from dlscale.analysis.load import Study
-from dlscale.benchmarks.records.files import BadFile
+from dlscale.benchmarks.records.store import BadFile
 from tests.made_records import make_record
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.records.files import BadFile, parse_record
+from dlscale.benchmarks.records.store import BadFile, parse_record
 from dlscale.benchmarks.records.windows import Windows
 from tests.made_records import Window, make_record, rows_of, windows_of
 

@@ -19,7 +19,6 @@ from dlscale.benchmarks.launch.supervisor import METADATA_FILE, collect_leftover
 from dlscale.benchmarks.message_sizes.peers import Place, read_note
 from dlscale.benchmarks.rank.checkpoints import checkpoint_notes, load_checkpoint, save_checkpoint
 from dlscale.benchmarks.records.cell import Case
-from dlscale.benchmarks.records.files import BadFile, read_record
 from dlscale.benchmarks.records.message_sizes import load_run
 from dlscale.benchmarks.records.prediction import read_predictions
 from dlscale.benchmarks.records.record import Record
@@ -38,7 +37,7 @@ from dlscale.benchmarks.records.spool import (
     Resumption,
     SpoolWriter,
 )
-from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.records.store import BadFile, Store, read_record
 from dlscale.benchmarks.records.target import Ended, Evaluation
 from dlscale.benchmarks.study.study import read_study_file
 from tests.analysis.made_predictions import prediction
