@@ -209,7 +209,7 @@ def write(
     rows, curves = sizes(study, threshold=threshold, backends=backends), list[Facts]()
     if not len(rows):
         return []
-    make_folder(folder)
+    make_folder(folder, option="--out")
     notes = cautions.FINDING.of(study)
     notes = notes[notes["text"] != ""]
     is_grave = notes["kind"].isin(GRAVE) | ((notes["kind"] == "other_programs") & cautions.is_busy(study))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from dlscale.base.errors import UsageError, unknown
 from dlscale.base.files import make_folder
-from dlscale.base.quantities import format_seconds
+from dlscale.base.quantities import format_seconds, parse_sizes
 from dlscale.benchmarks.cli import FAILED_CASES, SubVerbs, interrupted_status
-from dlscale.benchmarks.cli.option_kinds import Counts, Time, Words
+from dlscale.benchmarks.cli.option_kinds import Counts, Read, Time, Words
 from dlscale.benchmarks.cli.options import YES, json_option, results_option
 from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES, OPERATIONS
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from dlscale.benchmarks.records.message_sizes import Collective
 
 
-F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_SIZES = "4KiB:256MiB:x4,25MiB,32MiB"
 ON_GPUS = (capabilities(name) for name in with_capability("between_gpus"))
 EVERY_PEER = "ring, mpi (mpich, openmpi, intelmpi), gloo, horovod; on GPUs " + ", ".join(
@@ -35,39 +34,26 @@ EVERY_PEER = "ring, mpi (mpich, openmpi, intelmpi), gloo, horovod; on GPUs " + "
 )
 
 
-class Sizes(click.ParamType[list[int]]):
-    """Message sizes as a list or a range."""
+class Sizes(Read):
+    """Message sizes as a list or a range, in bytes."""
 
-    name = "sizes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        """The sizes in `value`, in bytes; a malformed one ends in one line."""
-        from dlscale.base.quantities import parse_sizes
-
-        try:
-            return value if isinstance(value, list) else parse_sizes(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    name, read = "sizes", parse_sizes
 
 
-def _environments_option(command: F) -> F:
-    return click.option(
-        "--environments",
-        type=click.Path(path_type=Path),
-        default=Path(".peers"),
-        show_default=True,
-        help="Folder with the libraries' environments.",
-    )(command)
-
-
-def _backends_option(command: F) -> F:
-    return click.option(
-        "--backends",
-        type=Words(),
-        default="all",
-        show_default=True,
-        help=f"Libraries to measure: {EVERY_PEER}.",
-    )(command)
+environments_option = click.option(
+    "--environments",
+    type=click.Path(path_type=Path),
+    default=Path(".peers"),
+    show_default=True,
+    help="Folder with the libraries' environments.",
+)
+backends_option = click.option(
+    "--backends",
+    type=Words(),
+    default="all",
+    show_default=True,
+    help=f"Libraries to measure: {EVERY_PEER}.",
+)
 
 
 def _messages() -> str:
@@ -95,15 +81,14 @@ def _messages() -> str:
 @click.option("--ranks-per-node", type=click.IntRange(min=1), help="Ranks per node; default: the system's.")
 @click.option("--environment", help="Environment of the system; default: its first.")
 @click.option("--allow-open-ports", **YES, help="Allow libraries with unauthenticated sockets to span nodes.")
-@_backends_option
+@backends_option
 @click.option(
     "--launches", type=click.IntRange(min=1), default=3, show_default=True, help="Launches per setting."
 )
 @click.option(
     "--budget", type=Time(), default="14min", show_default=True, help="Wall time of the run: 90s, 14min, 1h."
 )
-@click.option("--seed", type=int, default=2018, show_default=True, help="Seed for the launch order.")
-@_environments_option
+@environments_option
 @results_option
 @json_option
 @click.pass_context
@@ -128,23 +113,26 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     from dlscale.benchmarks.launch.interrupts import caught
     from dlscale.benchmarks.message_sizes.run import Run, RunRequest
 
+    if not options["budget"]:
+        raise UsageError("--budget 0 leaves no time to measure; give for example 2min")
     cluster = _cluster(options, results)
     counts = [number * cluster.ranks_per_node for number in options["nodes"]] if cluster else options["ranks"]
+    if min(counts) < 2:
+        raise UsageError("--ranks 1: allreduce needs several ranks; give 2 or more")
     request = RunRequest(
         sizes=options["sizes"],
         collectives=_collectives(options["operations"]),
-        rank_counts=_rank_counts(counts),
+        rank_counts=counts,
         backends=options["backends"],
         num_blocks=options["launches"],
-        budget_seconds=_budget(options["budget"]),
-        seed=options["seed"],
+        budget_seconds=options["budget"],
         environments=options["environments"],
         cluster=cluster,
         allow_open_ports=bool(options["allow_open_ports"]),
     )
     console = live_console(stderr=True)
     with console.status("preparing", refresh_per_second=0.5) as status:
-        show = (lambda text: status.update(escape(text))) if console.is_terminal else _tell
+        show = (lambda text: status.update(_one_line(text))) if console.is_terminal else _tell
         run = Run(request, tell=_tell, progress=show)
         for state in run.prepare(results).peers:
             if state.unusable:
@@ -162,8 +150,8 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
 
 
 @collectives.command("setup")
-@_backends_option
-@_environments_option
+@backends_option
+@environments_option
 def setup(backends: list[str], environments: Path) -> int:
     """Install each backend into an environment of its own.
 
@@ -214,14 +202,12 @@ def _show(folder: Path, *, as_json: bool) -> int:
     return FAILED_CASES if failures else 0
 
 
+def _one_line(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")
+
+
 def _tell(text: str) -> None:
     click.echo(text, err=True)
-
-
-def _budget(seconds: float) -> float:
-    if not seconds:
-        raise UsageError("--budget 0 leaves no time to measure; give for example 2min")
-    return seconds
 
 
 def _cluster(options: Mapping[str, Any], results: Path) -> Cluster | None:
@@ -269,9 +255,3 @@ def _collectives(words: list[str]) -> list[Collective]:
         if word not in (*COLLECTIVES, "all"):
             raise UsageError(unknown("operation", word, [*COLLECTIVES, "all"]))
     return [name for name in COLLECTIVES if name in words or "all" in words]
-
-
-def _rank_counts(counts: list[int]) -> list[int]:
-    if min(counts) < 2:
-        raise UsageError("--ranks 1: allreduce needs several ranks; give 2 or more")
-    return counts

@@ -28,26 +28,23 @@ from dlscale.analysis.compare import (
 )
 from dlscale.analysis.declaration import declared
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import cautions, comparison
+from dlscale.analysis.findings import cautions, comparison, predicted
 from dlscale.analysis.load import Study
 from dlscale.analysis.render import screen
 from dlscale.analysis.render.text import as_data, rows_of
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
+from dlscale.benchmarks.cli import INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.option_kinds import Backends, Counts, Words
 from dlscale.benchmarks.cli.options import choose_study, json_option, results_option
-from dlscale.benchmarks.cli.predicted import compare_predicted, predicted_option
-from dlscale.benchmarks.cli.stated_study import study_in
-from dlscale.benchmarks.cli.study_report import tell_left_out
+from dlscale.benchmarks.cli.study_report import ended, first_of, load, predicted_option
 from dlscale.benchmarks.records.record import Record
-from dlscale.benchmarks.records.store import load_records, read_record
+from dlscale.benchmarks.records.store import read_record
 
 
 @click.command()
 @click.argument("names", metavar="A [B]...", nargs=-1, required=True)
 @click.option(
     "--by",
-    "factor",
     type=Words(),
     help="Fields to compare by, e.g. backend,framework. Default: for two studies the fields that vary within A or B; "
     "for one the backend, or the framework if there is only one backend.",
@@ -64,14 +61,7 @@ from dlscale.benchmarks.records.store import load_records, read_record
 @results_option
 @json_option
 def compare(
-    names: tuple[str, ...],
-    factor: list[str] | None,
-    reference: str | None,
-    ranks: list[int] | None,
-    backends: list[str] | None,
-    predicted: list[str],
-    results: Path,
-    as_json: bool,
+    *, names: tuple[str, ...], by: list[str] | None, results: Path, as_json: bool, **asked: Any
 ) -> int:
     """Test which backend of study A is faster, show how A and B differ, or the newest of several next to the others.
 
@@ -88,7 +78,7 @@ def compare(
     With --predicted, predictions are compared with what study A measured: the error of each size, and whether it is
     inside the band (docs/prediction.md).
 
-    Exit status: 2 if corrupt records of study A were left out, 3 if what is asked for is not comparable, 4 if no
+    Exit status: 2 if records of study A are corrupt or were left out, 3 if what is asked for is not comparable, 4 if no
     comparison inside a study is significant, or no predicted size was measured.
 
     \b
@@ -100,97 +90,97 @@ def compare(
       dlscale compare nightly/*/local/weak-scaling-*
       dlscale compare old/results/local/weak-scaling-1a2b3c4d weak-scaling --by code,versions
     """  # noqa: D301
-    a, *others = names
-    if predicted:
-        folder = folder_of(a, results)
-        if others or factor or reference or ranks or backends or folder is None:
+    named, inside = asked.pop("predicted"), any(asked.values())
+    if named:
+        if len(names) > 1 or by or inside or Path(names[0]).is_file():
             raise UsageError(
                 "--predicted is compared with the numbers of one study; leave out --by, --reference, --ranks, "
                 "--backends, records and a second study"
             )
-        return compare_predicted(folder, predicted, as_json=as_json)
-    if not others:
-        study = loaded(a, results)
-        if factor and len(factor) > 1:
-            raise UsageError(f"--by {','.join(factor)} inside one study; give a single factor")
-        status = compare_one(
-            study,
-            factor=factor[0] if factor else None,
-            reference=reference,
-            ranks=ranks or (),
-            backends=backends or (),
-            as_json=as_json,
-        )
-        tell_left_out(study.bad_files, study.left_out)
-        return FAILED_CASES if study.bad_files else status
-    if reference or ranks or backends:
+        return _predicted(load(_folder_of(names[0], results), named=named), as_json=as_json)
+    if len(names) == 1:
+        if by and len(by) > 1:
+            raise UsageError(f"--by {','.join(by)} inside one study; give a single factor")
+        return _inside(_study_of(names[0], results), factor=by[0] if by else None, as_json=as_json, **asked)
+    if inside:
         raise UsageError(
             f"--reference, --ranks and --backends apply to one study, but {len(names)} were given; leave them out"
         )
     studies = [_whole(name, results) for name in names]
     if len(studies) == 2:
-        return compare_two(*studies, factor=factor, as_json=as_json)
-    return compare_several(studies, factor=factor, as_json=as_json)
+        return _two(*studies, by=by, as_json=as_json)
+    return _several(studies, by=by, as_json=as_json)
 
 
-def compare_one(study: Study, *, as_json: bool, **declaration: Any) -> int:
-    """Print the comparisons inside one study; returns the exit status.
+def _predicted(study: Study, *, as_json: bool) -> int:
+    """Print the predictions of sizes that the study measured, with their errors."""
+    every = predicted.FINDING.of(study)
+    rows = every[every["error"].notna()]
+    if as_json:
+        click.echo(json.dumps({"schema": 2, "rows": rows_of(predicted.FINDING.exported(rows))}))
+    elif len(rows):
+        console = Console(highlight=False)
+        console.print(Text(predicted.FINDING.sentence(rows)))
+        console.print(screen.grid(predicted.FINDING.table(rows)))
+    else:
+        sizes = ", ".join(map(str, sorted(set(every["num_ranks"]))))
+        click.echo(f"{study.name} measured none of the predicted sizes ({sizes} ranks)", err=True)
+    return ended(study, enough=len(rows) > 0)
 
-    Status 4 if no comparison is significant. Raises UsageError if there is nothing to compare.
-    """
-    pairs, left_out = declared(study, **declaration)
+
+def _inside(study: Study, *, as_json: bool, **declaration: Any) -> int:
+    """Print the comparisons inside one study. Raises UsageError if there is nothing to compare."""
+    given = {name: value for name, value in declaration.items() if value}
+    pairs, left_out = declared(study, **given)
     finding = replace(comparison.FINDING, compute=lambda study: comparison.tested(study, pairs))
     _put(study, finding, left_out, as_json=as_json)
-    return 0 if (finding.of(study)["verdict"] != "cannot be shown").any() else INSUFFICIENT_DATA
+    return ended(study, enough=(finding.of(study)["verdict"] != "cannot be shown").any())
 
 
-def compare_two(a: Study, b: Study, *, factor: Sequence[str] | None, as_json: bool) -> int:
+def _two(a: Study, b: Study, *, by: Sequence[str] | None, as_json: bool) -> int:
     """Print what differs between two studies, and their throughputs if they may be compared."""
-    found = compare_studies(good_records(a), good_records(b), factors=factor)
-    is_blocked = len(found.blocking) > 0
-    pairs, left_out = pairs_between(a, b, found.keys)
+    compared = compare_studies(good_records(a), good_records(b), factors=by)
+    is_blocked = len(compared.blocking) > 0
+    pairs, left_out = pairs_between(a, b, compared.keys)
     finding = between(a, pairs.head(0) if is_blocked else pairs)
-    status = NOT_COMPARABLE if is_blocked else 0
     if as_json:
-        facts = {**found._asdict(), "comparable": not is_blocked}
+        facts = {**compared._asdict(), "comparable": not is_blocked}
         columns = ["field", "factor", "title", "class", "blocks", "a", "b", "num_points"]
-        facts["differences"] = rows_of(found.differences[columns])
+        facts["differences"] = rows_of(compared.differences[columns])
         _put(b, finding, left_out, as_json=True, facts=facts)
-        return status
-    console = Console(highlight=False)
-    console.print(compared_text(found), markup=False, soft_wrap=True)
-    if len(found.differences):
-        console.print(screen.grid(difference_table(found.differences), folded=True))
-    for text in cautions.texts(a):
-        console.print(f"A: {text}", markup=False)
-    if not is_blocked and len(pairs):
-        _put(b, finding, left_out, as_json=False)
-    console.print(comparison_verdict(found), markup=False, soft_wrap=True)
-    return status
+    else:
+        console = Console(highlight=False)
+        console.print(compared_text(compared), markup=False, soft_wrap=True)
+        if len(compared.differences):
+            console.print(screen.grid(difference_table(compared.differences), folded=True))
+        for text in cautions.texts(a):
+            console.print(f"A: {text}", markup=False)
+        if not is_blocked and len(pairs):
+            _put(b, finding, left_out, as_json=False)
+        console.print(comparison_verdict(compared), markup=False, soft_wrap=True)
+    return NOT_COMPARABLE if is_blocked else 0
 
 
-def compare_several(studies: Sequence[Study], *, factor: Sequence[str] | None, as_json: bool) -> int:
-    """Print the newest study's throughputs next to those of the others; returns the exit status.
+def _several(studies: Sequence[Study], *, by: Sequence[str] | None, as_json: bool) -> int:
+    """Print the newest study's throughputs next to those of the others.
 
     Status 3 if one of them may not be compared with it, 4 if they have no training in common.
     """
     *earlier, newest = sorted(studies, key=lambda study: study.good["started"].min())
-    records = good_records(newest)
+    name = newest.good["study"].iloc[0]
     for other in earlier:
-        found = compare_studies(good_records(other), records, factors=factor)
-        if len(found.blocking):
-            names = ", ".join(
-                f"{side}: {one.good['study'].iloc[0]}" for side, one in (("A", other), ("B", newest))
-            )
-            click.echo(f"{names}: {comparison_verdict(found)}", err=True)
+        compared = compare_studies(good_records(other), good_records(newest), factors=by)
+        if len(compared.blocking):
+            names = f"A: {other.good['study'].iloc[0]}, B: {name}"
+            click.echo(f"{names}: {comparison_verdict(compared)}", err=True)
             return NOT_COMPARABLE
-    finding, name = with_earlier(earlier), str(newest.good["study"].iloc[0])
-    num_rows = len(finding.of(newest))
-    if as_json or num_rows:
+    finding = with_earlier(earlier)
+    has_rows = len(finding.of(newest)) > 0
+    if as_json or has_rows:
         _put(newest, finding, (), as_json=as_json, facts={"study": name})
     else:
         click.echo(f"{name} has no training in common with the others", err=True)
-    return 0 if num_rows else INSUFFICIENT_DATA
+    return 0 if has_rows else INSUFFICIENT_DATA
 
 
 def _put(
@@ -212,41 +202,25 @@ def _put(
         console.print(Text(f"Not compared: {reason}."))
 
 
-def loaded(name: str, results: Path) -> Study:
+def _folder_of(name: str, results: Path) -> Path:
+    return Path(name) if Path(name).is_dir() else choose_study(results, name)
+
+
+def _study_of(name: str, results: Path) -> Study:
     """The study of that name or in that folder, or a single record."""
-    folder = folder_of(name, results)
-    if folder is None:
-        record = read_record(Path(name))
-        return Study([record]) if isinstance(record, Record) else Study([], bad_files=[record])
-    records, bad_files = load_records(folder)
-    stated = study_in(folder)
-    return Study(
-        records,
-        order=stated.order,
-        axes=stated.axes,
-        settings=stated.settings,
-        bad_files=bad_files,
-        name=folder.name,
-    )
-
-
-def folder_of(name: str, results: Path) -> Path | None:
-    """The study's folder; None for a single record."""
-    path = Path(name)
-    if path.is_file():
-        return None
-    return path if path.is_dir() else choose_study(results, name)
+    if not Path(name).is_file():
+        return load(_folder_of(name, results))
+    record = read_record(Path(name))
+    return Study([record]) if isinstance(record, Record) else Study([], bad_files=[record])
 
 
 def _whole(name: str, results: Path) -> Study:
     """A study with a good record. Raises UsageError if it has none, or a file is invalid."""
-    study = loaded(name, results)
-    if bad := study.bad_files:  # it may hold what differs
-        rest = f" (and {len(bad) - 1} more such files)" if len(bad) > 1 else ""
-        raise UsageError(f"{name} cannot be compared: {bad[0].path}: {bad[0].reason}{rest}")
+    study = _study_of(name, results)
+    if study.bad_files:  # it may hold what differs
+        raise UsageError(f"{name} cannot be compared: {first_of(study.bad_files)}")
     if study.good.empty:
-        num_failed = len(study.records)
         raise UsageError(
-            f"{name} has no good record ({num_failed} failed); run the study, or look at: dlscale status"
+            f"{name} has no good record ({len(study.records)} failed); run the study, or look at: dlscale status"
         )
     return study

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import click
 
@@ -12,14 +11,8 @@ from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.render.text import study_markdown, write_tables
 from dlscale.analysis.text import plural
 from dlscale.base.files import write_atomically
-from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, SubVerbs
-from dlscale.benchmarks.cli.options import choose_study, results_option
-from dlscale.benchmarks.cli.predicted import load_predicted, predicted_option
-from dlscale.benchmarks.cli.study_report import tell_left_out
-from dlscale.benchmarks.records.store import Store
-
-F = TypeVar("F", bound=Callable[..., Any])
-ANOTHER = "free space or choose another place with --out"
+from dlscale.benchmarks.cli import SubVerbs
+from dlscale.benchmarks.cli.study_report import ChosenStudy, ended, study_options
 
 
 @click.group(cls=SubVerbs)
@@ -33,18 +26,9 @@ def export() -> None:
     """  # noqa: D301
 
 
-def _of_study(out_help: str) -> Callable[[F], F]:
-    """Add STUDY, --out and --results."""
-
-    def add(command: F) -> F:
-        out = click.option("--out", type=click.Path(path_type=Path), help=out_help)
-        return click.argument("study", required=False)(out(results_option(command)))
-
-    return add
-
-
 @export.command()
-@_of_study("Folder for the tables; default: tables in the study's folder.")
+@study_options
+@click.option("--out", type=click.Path(path_type=Path), help="Folder; default: tables in the study's folder.")
 @click.option(
     "--format",
     "form",
@@ -54,15 +38,7 @@ def _of_study(out_help: str) -> Callable[[F], F]:
     help="Format of the tables; Parquet needs pyarrow.",
 )
 @click.option("--per-rank", is_flag=True, help="An additional table with a row per window and rank.")
-@predicted_option
-def tidy(
-    study: str | None,
-    form: Literal["csv", "parquet"],
-    per_rank: bool,
-    out: Path | None,
-    predicted: list[str],
-    results: Path,
-) -> int:
+def tidy(*, chosen: ChosenStudy, form: Literal["csv", "parquet"], per_rank: bool, out: Path | None) -> int:
     """Write the records of STUDY (default: the latest) as tidy tables, a row per launch and a row per window.
 
     datapackage.json next to the tables says what each column is (docs/report.md). With --predicted there is a table
@@ -73,19 +49,18 @@ def tidy(
       dlscale export tidy
       dlscale export tidy weak-scaling --format parquet --out tables
     """  # noqa: D301
-    folder = choose_study(results, study)
-    loaded = load_predicted(Store(folder), predicted)
-    written = write_tables(loaded, load_all(), out or folder / "tables", form=form, per_rank=per_rank)
-    click.echo(
-        f"{plural(len(loaded.attempts), 'case')}: {', '.join(path.name for path in written)} in {written[0].parent}"
-    )
-    return FAILED_CASES if tell_left_out(loaded.bad_files, loaded.left_out) else 0
+    study = chosen.load()
+    folder = out or chosen.folder / "tables"
+    written = write_tables(study, load_all(), folder, form=form, per_rank=per_rank)
+    names = ", ".join(path.name for path in written)
+    click.echo(f"{plural(len(study.attempts), 'case')}: {names} in {folder}")
+    return ended(study, enough=True)
 
 
 @export.command()
-@_of_study("File; default: standard output.")
-@predicted_option
-def markdown(study: str | None, out: Path | None, predicted: list[str], results: Path) -> int:
+@study_options
+@click.option("--out", type=click.Path(path_type=Path), help="File; default: standard output.")
+def markdown(*, chosen: ChosenStudy, out: Path | None) -> int:
     """Print the table of STUDY (default: the latest) as GitHub's markdown, with intervals and n.
 
     Exit status: 2 if records are invalid or were left out, 4 if nothing has a number.
@@ -95,13 +70,11 @@ def markdown(study: str | None, out: Path | None, predicted: list[str], results:
       dlscale export markdown weak-scaling >> pull-request.md
       dlscale export markdown --out scaling.md
     """  # noqa: D301
-    loaded = load_predicted(Store(choose_study(results, study)), predicted)
-    text = study_markdown(loaded, load_all())
+    study = chosen.load()
+    text = study_markdown(study, load_all())
     if out:
-        write_atomically(out, text, mode=0o644, remedy=ANOTHER)
+        write_atomically(out, text, mode=0o644, remedy="free space or choose another place with --out")
         click.echo(f"table: {out}")
     else:
         click.echo(text, nl=False)
-    if tell_left_out(loaded.bad_files, loaded.left_out):
-        return FAILED_CASES
-    return 0 if scaling.FINDING.of(loaded)["samples_per_second"].notna().any() else INSUFFICIENT_DATA
+    return ended(study, enough=scaling.FINDING.of(study)["samples_per_second"].notna().any())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,19 +14,11 @@ from dlscale.analysis.findings.cautions import texts
 from dlscale.analysis.load import Study
 from dlscale.analysis.render.figures import PAPER_INCHES, write
 from dlscale.base.errors import UsageError, unknown
-from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
+from dlscale.base.files import make_folder
 from dlscale.benchmarks.cli.option_kinds import Backends, Width, Words
-from dlscale.benchmarks.cli.options import (
-    base_option,
-    choose_study,
-    json_option,
-    results_option,
-    system_option,
-)
-from dlscale.benchmarks.cli.predicted import load_predicted, predicted_option
+from dlscale.benchmarks.cli.options import base_option, json_option, results_option, system_option
 from dlscale.benchmarks.cli.published import check_published, draw_published
-from dlscale.benchmarks.cli.study_report import findings_of, tell_left_out
-from dlscale.benchmarks.records.record import Base
+from dlscale.benchmarks.cli.study_report import ChosenStudy, ended, findings_of, load, predicted_option
 from dlscale.benchmarks.records.store import Store, uncollected
 
 PAPER = "paper"  # the folder of printed figures, in that of the others
@@ -85,22 +78,18 @@ PAPER = "paper"  # the folder of printed figures, in that of the others
 @predicted_option
 @results_option
 def figures(
+    *,
     names: tuple[str, ...],
     medium: str,
     width: float | None,
-    only: list[str],
-    backends: list[str],
-    out: Path | None,
     published: bool,
+    results: Path,
     everything: bool,
     on: str | None,
     check: bool,
     claims: bool,
     as_json: bool,
-    system: str | None,
-    base: Base | None,
-    predicted: list[str],
-    results: Path,
+    **asked: Any,
 ) -> int:
     """Draw the figures of STUDY (default: the latest) from its records alone, as PNG, PDF, SVG, and CSV.
 
@@ -122,52 +111,57 @@ def figures(
       dlscale figures --published powerai-ddl-2 goyal-8 --on my-cluster
       dlscale figures --published --check --claims horovod-efficiencies
     """  # noqa: D301
-    if published:
-        if only or backends or out or predicted:
-            raise UsageError(
-                "--only, --backends, --out and --predicted are of a study's figures; drop --published"
-            )
-        if width and medium != PAPER:
-            raise UsageError("--width requires --for paper")
-        if (claims or as_json) and not check:
-            raise UsageError(f"{'--claims' if claims else '--json'} requires --check")
-        if check:
-            return check_published(
-                results, names=names, on=on, claims=claims, everything=everything, as_json=as_json
-            )
-        paper = (width or PAPER_INCHES) if medium == PAPER else None
-        return draw_published(results, names=names, on=on, everything=everything, paper=paper)
-    of_published = {
-        "--all": everything,
-        f"--on {on}": on,
-        "--check": check,
-        "--claims": claims,
-        "--json": as_json,
-    }
-    if alone := [option for option, given in of_published.items() if given]:
-        raise UsageError(f"{alone[0]} requires --published")
     if width and medium != PAPER:
         raise UsageError("--width requires --for paper")
+    paper = (width or PAPER_INCHES) if medium == PAPER else None
+    of_published = {
+        "--all": everything, f"--on {on}": on, "--check": check, "--claims": claims, "--json": as_json
+    }  # fmt: skip
+    if not published:
+        if alone := [option for option, given in of_published.items() if given]:
+            raise UsageError(f"{alone[0]} requires --published")
+        return _draw_study(names, results, paper=paper, **asked)
+    if any(asked[name] for name in ("only", "backends", "out", "predicted")):
+        raise UsageError(
+            "--only, --backends, --out and --predicted are of a study's figures; drop --published"
+        )
+    if not check:
+        if claims or as_json:
+            raise UsageError(f"{'--claims' if claims else '--json'} requires --check")
+        return draw_published(results, names=names, on=on, everything=everything, paper=paper)
+    return check_published(results, names=names, on=on, claims=claims, everything=everything, as_json=as_json)
+
+
+def _draw_study(
+    names: Sequence[str],
+    results: Path,
+    *,
+    paper: float | None,
+    only: Sequence[str],
+    backends: Sequence[str],
+    out: Path | None,
+    **choice: Any,
+) -> int:
+    known = [drawing.name for finding in load_all() for drawing in finding.drawings]
     for name in only:
-        if name not in (known := _names()):
+        if name not in known:
             raise UsageError(unknown("figure", name, known))
     if len(names) > 1:
         raise UsageError(
-            f"figures of one study at a time, not of {', '.join(names)}; dlscale report draws several in one, "
-            "and --published takes several published ones"
+            f"figures of one study at a time, not of {', '.join(names)}; --published takes several published ones"
         )
-    store = Store(choose_study(results, names[0] if names else None, system=system))
+    chosen = ChosenStudy(name=next(iter(names), None), results=results, **choice)
+    folder = chosen.folder
     with uncollected():
-        study = load_predicted(store, predicted, base=base)
-        _check_backends(study, backends)
-        if medium == PAPER:
-            width, folder = width or PAPER_INCHES, out or store.figures_folder / PAPER
-        else:
-            folder = out or store.figures_folder
-        drawn = draw_figures(study, findings_of(study), folder, only=only, backends=backends, width=width)
-    if tell_left_out(study.bad_files, [*study.left_out, *study.errors]):
-        return FAILED_CASES
-    return 0 if drawn else INSUFFICIENT_DATA
+        study = load(folder, base=chosen.base, named=chosen.predicted)
+        trained = list(dict.fromkeys(study.cells.loc[study.cells["control"] == "train", "backend"]))
+        if missing := [name for name in backends if name not in trained]:
+            raise UsageError(
+                f"no backend {missing[0]!r} in {study.name}; choose from: {', '.join(trained) or 'none was trained'}"
+            )
+        place = make_folder(out or Store(folder).figures_folder / (PAPER if paper else ""), option="--out")
+        drawn = draw_figures(study, findings_of(study), place, only=only, backends=backends, width=paper)
+    return ended(study, enough=drawn > 0)
 
 
 def draw_figures(
@@ -189,15 +183,3 @@ def draw_figures(
     else:
         click.echo("no figures: no training has a number")
     return len(written)
-
-
-def _names() -> list[str]:
-    return [drawing.name for finding in load_all() for drawing in finding.drawings]
-
-
-def _check_backends(study: Study, backends: Collection[str]) -> None:
-    known = list(dict.fromkeys(study.cells.loc[study.cells["control"] == "train", "backend"]))
-    if missing := [name for name in backends if name not in known]:
-        raise UsageError(
-            f"no backend {missing[0]!r} in {study.name}; choose from: {', '.join(known) or 'none was trained'}"
-        )

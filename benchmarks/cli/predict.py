@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import click
 
@@ -29,38 +29,22 @@ from dlscale.benchmarks.cli.trainings import (
     servers_of,
     stated_profile,
 )
-from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER
+from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER, PredictionRecord
 from dlscale.benchmarks.study.settings import nested
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import capabilities
 from dlscale.collectives.sharding import NONE
 
 Kind = Literal["weak-scaling", "strong-scaling"]
-ALGORITHMS = tuple(name for name in get_args(Algorithm) if name != "parameter_servers")
-FLAGS = (
-    "system",
-    "workloads",
-    "frameworks",
-    "preset",
-    "backends",
-    "nodes",
-    "batch",
-    "shard",
-    "results",
-)
-OTHERS = ("backend_options", "ranks_per_node", "servers")
-
-
-class Requested(NamedTuple):
-    """A scenario per backend of one training, and the numbers of nodes."""
-
-    scenarios: list[Scenario]
-    sizes: list[int]
+ALGORITHMS = [name for name in get_args(Algorithm) if name != "parameter_servers"]
 
 
 @click.command(cls=StudyCommand)
 @click.argument("kind", type=click.Choice(get_args(Kind)))
-@field_options(*FLAGS, others=OTHERS)
+@field_options(
+    *("system", "workloads", "frameworks", "preset", "backends", "nodes", "batch", "shard", "results"),
+    others=("backend_options", "ranks_per_node", "servers"),
+)
 @click.option(
     "--algorithm",
     type=click.Choice(ALGORITHMS),
@@ -119,68 +103,29 @@ def predict(
         raise UsageError("--from and --profile are mutually exclusive")
     machine, results = completed(load_system(request.system)), request.results
     folder = choose_study(results, profiled) if profiled else None
-    trainings = list(_trainings(kind, fields, machine, stated or folder, algorithm))
-    if calibrate:
-        folders = [calibrating_folder(results, name) for name in calibrate]
-        trainings = [
-            Requested(calibrated(*it, machine.system, folders, profiled=folder, force=force), it.sizes)
-            for it in trainings
-        ]
-    show_curves(
-        [
-            [predict_curve(scenario, training.sizes) for scenario in training.scenarios]
-            for training in trainings
-        ],
-        stem_of=lambda first: (
-            results
-            / first.system
-            / PREDICTIONS_FOLDER
-            / f"{first.workload}-{first.preset}-{first.framework}-{kind}"
-        ),
-        command=redaction.redact(shlex.join(["dlscale", *sys.argv[1:]])),
-        as_json=as_json,
-    )
+    folders = [calibrating_folder(results, name) for name in calibrate or ()]
+    curves = []
+    for profile in _profiles(fields, machine.system, stated or folder):
+        scenarios = _scenarios(kind, fields, machine, checked(profile), algorithm)
+        sizes = fields.get("nodes") or doubled_sizes(scenarios)
+        if folders:
+            scenarios = calibrated(scenarios, sizes, machine.system, folders, profiled=folder, force=force)
+        curves.append([predict_curve(scenario, sizes) for scenario in scenarios])
+
+    def stem_of(first: PredictionRecord) -> Path:
+        name = f"{first.workload}-{first.preset}-{first.framework}-{kind}"
+        return results / first.system / PREDICTIONS_FOLDER / name
+
+    command = redaction.redact(shlex.join(["dlscale", *sys.argv[1:]]))
+    show_curves(curves, stem_of=stem_of, command=command, as_json=as_json)
     return 0
 
 
-def _trainings(
-    kind: Kind, fields: dict[str, Any], machine: Machine, profiled: Path | None, algorithm: Algorithm | None
-) -> Iterator[Requested]:
-    """What is asked for of each workload and framework, `profiled` by a file or in a study's folder.
-
-    Raises UsageError for what cannot be predicted.
-    """
-    servers = servers_of(_one(fields.get("servers", ["1"]), "servers"))
-    batch, shards = _one(fields.get("batch"), "batch"), _listed(fields.get("shard", NONE))
-    backends, options = fields["backends"], fields.get("backend_options", {})
-    for backend, own in options.items():
-        if backend not in backends:
-            raise UsageError(
-                f"--set {backend}.{next(iter(own))}: {backend} is not among --backends {','.join(backends)}"
-            )
-        for name, value in own.items():
-            _one(value, f"{backend}.{name}")
-    for profile in _profiles(fields, machine.system, profiled):
-        scenarios = [
-            scenario_of(
-                machine,
-                checked(profile),
-                backend,
-                scaling_mode="weak" if kind == "weak-scaling" else "strong",
-                backend_options=options.get(backend, {}),
-                num_servers=servers,
-                ranks_per_node=fields.get("ranks_per_node"),
-                batch=batch,
-                algorithm=algorithm,
-                shard=shard,
-            )
-            for backend in backends
-            for shard in shards
-        ]
-        yield Requested(scenarios, fields.get("nodes") or doubled_sizes(scenarios))
-
-
 def _profiles(fields: dict[str, Any], machine: System, profiled: Path | None) -> Iterator[Profile]:
+    """A profile of each workload and framework that is asked for, `profiled` by a file or in a study's folder.
+
+    Raises UsageError where there is none.
+    """
     workloads, frameworks, preset = (fields.get(name) for name in ("workloads", "frameworks", "preset"))
     if profiled and not profiled.is_dir():
         presets = [preset] if preset else None
@@ -196,12 +141,41 @@ def _profiles(fields: dict[str, Any], machine: System, profiled: Path | None) ->
         )
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+def _scenarios(
+    kind: Kind, fields: dict[str, Any], machine: Machine, profile: Profile, algorithm: Algorithm | None
+) -> list[Scenario]:
+    """A scenario per backend and what is sharded. Raises UsageError for what cannot be predicted."""
+    backends, options = fields["backends"], fields.get("backend_options", {})
+    for backend, own in options.items():
+        if backend not in backends:
+            raise UsageError(
+                f"--set {backend}.{next(iter(own))}: {backend} is not among --backends {','.join(backends)}"
+            )
+        for name, value in own.items():
+            _single(value, f"{backend}.{name}")
+    shards = fields.get("shard", NONE)
+    return [
+        scenario_of(
+            machine,
+            profile,
+            backend,
+            scaling_mode="weak" if kind == "weak-scaling" else "strong",
+            backend_options=options.get(backend, {}),
+            num_servers=servers_of(_single(fields.get("servers", "1"), "servers")),
+            ranks_per_node=fields.get("ranks_per_node"),
+            batch=_single(fields.get("batch"), "batch"),
+            algorithm=algorithm,
+            shard=shard,
+        )
+        for backend in backends
+        for shard in (shards if isinstance(shards, list) else [shards])
+    ]
 
 
-def _one(value: Any, name: str) -> Any:
+def _single(value: Any, name: str) -> Any:
     """The value, or the only one of a list. Raises UsageError for several."""
-    if isinstance(value, list) and len(value) > 1:
+    if not isinstance(value, list):
+        return value
+    if len(value) > 1:
         raise UsageError(f"{name} has several values; a prediction takes one")
-    return value[0] if isinstance(value, list) else value
+    return value[0]

@@ -9,18 +9,12 @@ import click
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.proposal import NAME, lines, write
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.completion import completed_result
 from dlscale.benchmarks.cli.option_kinds import Backends
-from dlscale.benchmarks.cli.options import base_option, choose_study, results_option, system_option
-from dlscale.benchmarks.cli.predicted import load_predicted, predicted_option
-from dlscale.benchmarks.cli.study_report import tell_left_out
-from dlscale.benchmarks.records.record import Base
-from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.cli.study_report import ChosenStudy, based_study_options, ended
 
 
 @click.command()
-@click.argument("study", required=False, shell_complete=completed_result)
+@based_study_options
 @click.option(
     "--threshold",
     type=float,
@@ -50,21 +44,14 @@ from dlscale.benchmarks.records.store import Store
     type=click.Path(path_type=Path),
     help=f"Folder for the section; default: {NAME} in the study's folder.",
 )
-@system_option
-@base_option
-@predicted_option
-@results_option
 def proposal(
-    study: str | None,
-    system: str | None,
-    base: Base | None,
+    *,
+    chosen: ChosenStudy,
     threshold: float,
     backends: list[str],
     samples: int | None,
     runs: int,
     out: Path | None,
-    predicted: list[str],
-    results: Path,
 ) -> int:
     """Write the scaling section of a proposal for compute time from STUDY (default: the latest).
 
@@ -84,25 +71,24 @@ def proposal(
         raise UsageError(f"--threshold {threshold:g} is no percentage above 1; give for example 75")
     if runs > 1 and samples is None:
         raise UsageError(f"--runs {runs} says how many trainings, but not how long they are; add --samples")
-    folder = choose_study(results, study, system=system)
-    loaded = load_predicted(Store(folder), predicted, base=base)
-    out = out or folder / NAME
-    curves = write(loaded, out, threshold=threshold / 100, backends=backends, samples=samples or 0, runs=runs)
+    study = chosen.load()
+    folder = out or chosen.folder / NAME
+    curves = write(
+        study, folder, threshold=threshold / 100, backends=backends, samples=samples or 0, runs=runs
+    )
     if backends and not curves:
-        rows = scaling.FINDING.of(loaded)
+        rows = scaling.FINDING.of(study)
         known = sorted(set(rows.loc[rows["samples_per_second"].notna(), "backend"]))
         raise UsageError(
-            f"no training over {', '.join(backends)} has a number in {folder.name}; "
+            f"no training over {', '.join(backends)} has a number in {study.name}; "
             f"choose from: {', '.join(known) or 'none was measured'}"
         )
     for curve in curves:
         click.echo(" ".join([f"{curve['title']}:", *lines("threshold", curve), *lines("request", curve)]))
     if curves:
-        click.echo(f"proposal: {out / NAME}.md and .tex")
+        click.echo(f"proposal: {folder / NAME}.md and .tex")
     else:
         click.echo(
             "no training has a number, so nothing was written; dlscale resume finishes the study", err=True
         )
-    if tell_left_out(loaded.bad_files, loaded.left_out):
-        return FAILED_CASES
-    return 0 if any(curve["is_decided"] for curve in curves) else INSUFFICIENT_DATA
+    return ended(study, enough=any(curve["is_decided"] for curve in curves))

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
+from dlscale.benchmarks.cli.study_report import first_of
 from dlscale.benchmarks.records.store import load_records
 
 if TYPE_CHECKING:
@@ -137,10 +138,7 @@ def _studies(results: Path, stand_in: str | None) -> list[Study]:
             click.echo(f"left out: study {folder.name}: {error}", err=True)
             continue
         studies.append(Study(records))
-        left_out = [f"study {folder.name}: {text}" for text in studies[-1].left_out]
-        if bad:
-            more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-            left_out.append(f"{bad[0].path}{more}: {bad[0].reason}")
-        for text in left_out:
+        texts = [f"study {folder.name}: {text}" for text in studies[-1].left_out]
+        for text in [*texts, *([first_of(bad)] if bad else [])]:
             click.echo(f"left out: {text}", err=True)
     return studies

@@ -15,51 +15,27 @@ from dlscale.analysis.render.text import as_data
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.browser import open_page
-from dlscale.benchmarks.cli.completion import completed_result
-from dlscale.benchmarks.cli.options import (
-    base_option,
-    choose_study,
-    json_option,
-    results_option,
-    system_option,
-)
-from dlscale.benchmarks.cli.predicted import load_predicted, predicted_option
-from dlscale.benchmarks.cli.study_report import PAGE, findings_of, load, put
+from dlscale.benchmarks.cli.options import json_option
+from dlscale.benchmarks.cli.study_report import PAGE, ChosenStudy, based_study_options, findings_of, load, put
 from dlscale.benchmarks.records.prediction import ENDING
-from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store, uncollected
 
 
 @click.command()
-@click.argument("study", required=False, shell_complete=completed_result)
-@system_option
-@base_option
-@predicted_option
-@results_option
+@based_study_options
 @json_option
 @click.option("--full", is_flag=True, help="All tables: controls, start-up, energy, notes.")
 @click.option("--open", "in_browser", is_flag=True, help="Open the page in the browser, or print its link.")
-def report(
-    study: str | None,
-    system: str | None,
-    base: Base | None,
-    predicted: list[str],
-    results: Path,
-    as_json: bool,
-    full: bool,
-    in_browser: bool,
-) -> int:
+def report(*, chosen: ChosenStudy, as_json: bool, full: bool, in_browser: bool) -> int:
     """Print one screen about STUDY from its records: a folder, or the beginning of its name (default: the latest).
 
-    The screen has the verdict, the table of trainings, the largest loss of each backend, and warnings. With --full
-    all tables are printed. The page with plots, causes of loss, failures and environment
-    is written to report.html in the study's folder: one file that needs no network (docs/report.md).
+    The screen has the verdict, the table of trainings, the largest loss of each backend, and warnings. The page with
+    plots, causes of loss, failures and environment is written to report.html in the study's folder: one file that needs
+    no network (docs/report.md).
 
-    Where there are only rehearsals, or STUDY is one, its predictions are printed and its page is written.
-
-    A file of dlscale predict, *.jsonl, is printed again.
-
-    --predicted shows predictions of dlscale predict next to it: in tables, and in plots with bands and separate marks.
+    Where there are only rehearsals, or STUDY is one, its predictions are printed and its page is written. A file of
+    dlscale predict, *.jsonl, is printed again. --predicted shows predictions next to the study: in tables, and in
+    plots with bands and separate marks.
 
     Exit status: 2 if cases failed, records are corrupt or compressed trainings fail their accuracy gate, 4 if no number
     can carry an interval, or no training reached its target.
@@ -68,43 +44,41 @@ def report(
     Examples:
       dlscale report
       dlscale report --full
-      dlscale report --open
       dlscale report weak-scaling-1a2b3c4d --json
       dlscale report weak-scaling-1a2b3c4d --predicted latest
       dlscale report results/cori/predictions/hep_cnn-paper-tensorflow-weak-scaling.jsonl
     """  # noqa: D301
+    from dlscale.benchmarks.cli import show_predictions
+
+    name = chosen.name
     if as_json and in_browser:
         raise UsageError("--open and --json are mutually exclusive")
-    if study and study.endswith(ENDING):
-        from dlscale.benchmarks.cli.show_predictions import report_prediction
-
-        if full or predicted or in_browser:
-            raise UsageError(f"{study} is a prediction, which --full, --predicted and --open are not for")
-        return report_prediction(Path(study), as_json=as_json)
+    if name and name.endswith(ENDING):
+        if full or chosen.predicted or in_browser:
+            raise UsageError(f"{name} is a prediction, which --full, --predicted and --open are not for")
+        return show_predictions.report_prediction(Path(name), as_json=as_json)
     try:
-        store = Store(choose_study(results, study, system=system))
+        folder = chosen.folder
     except UsageError:  # there is no such study
-        from dlscale.benchmarks.cli.show_predictions import rehearsed_folder, report_rehearsal
-
-        rehearsed = rehearsed_folder(results, study, system=system)
+        rehearsed = show_predictions.rehearsed_folder(chosen.results, name, system=chosen.system)
         if rehearsed is None:
             raise
-        if full or predicted:
+        if full or chosen.predicted:
             raise UsageError(
                 f"{rehearsed} is a rehearsal, which --full and --predicted are not for"
             ) from None
-        return report_rehearsal(rehearsed, as_json=as_json, in_browser=in_browser)
+        return show_predictions.report_rehearsal(rehearsed, as_json=as_json, in_browser=in_browser)
     with uncollected():
-        loaded = load_predicted(store, predicted, base=base, running=store.busy)
-        findings = findings_of(loaded)
+        study = load(folder, base=chosen.base, named=chosen.predicted)
+        findings = findings_of(study)
         if as_json:
-            click.echo(json.dumps(as_data(loaded, findings)))
+            click.echo(json.dumps(as_data(study, findings)))
         else:
-            screen.show(loaded, findings, console=Console(), full=full)
-            put(loaded, findings, store.folder)
-    if in_browser and (store.folder / PAGE).is_file():
-        open_page(store.folder / PAGE)
-    return _status(loaded)
+            screen.show(study, findings, console=Console(), full=full)
+            put(study, findings, folder)
+    if in_browser and (folder / PAGE).is_file():
+        open_page(folder / PAGE)
+    return _status(study)
 
 
 def show_study(store: Store) -> int:
@@ -112,7 +86,7 @@ def show_study(store: Store) -> int:
     from dlscale.benchmarks.cli.figures import draw_figures
 
     with uncollected():
-        study = load(store)
+        study = load(store.folder)
         findings = findings_of(study)
         screen.show(study, findings, console=Console())
         draw_figures(study, findings, store.figures_folder)

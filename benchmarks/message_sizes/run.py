@@ -58,6 +58,7 @@ START_SECONDS = {"ring": 3.0, "mpi": 2.0, "torch": 6.0}  # beside timed calls, u
 LAUNCH_FACTOR, LAUNCH_SECONDS = 4, 60  # a launch that takes so many times its time, and so much more, hangs
 OVERTIME, LEAST_LIMIT = 0.05, 10  # a launch ends so much of the budget, or so many seconds, after its end
 OVERSUBSCRIBED_WEIGHT = 0.1  # of a number of ranks that share CPUs, in sharing the budget
+SEED = 2018  # of orders
 MOST_TUNED = 3  # settings beside the default ones
 LEAST_GAIN = 0.01  # a setting must make the library's best so much faster, over all sizes
 _MESSAGES = 2  # of the largest size, for some operations: the one that is moved, and where its result goes
@@ -77,7 +78,6 @@ class RunRequest:
     backends: Sequence[str]
     num_blocks: int
     budget_seconds: float
-    seed: int
     environments: Path  # the libraries' folder
     cluster: Cluster | None = None  # several nodes, and rank counts that fill some of them
     allow_open_ports: bool = False
@@ -113,7 +113,7 @@ class RunRequest:
         """A launch of every setting of a library, the defaults first; none if it has but defaults."""
         defaults = [setting for setting in peer.settings if setting.default]
         others = [setting for setting in peer.settings if not setting.default]
-        random.Random(f"{self.seed} {peer.name}").shuffle(others)  # noqa: S311 - an order, not a secret
+        random.Random(f"{SEED} {peer.name}").shuffle(others)  # noqa: S311 - an order, not a secret
         (order,) = self.orders(peer, num_ranks, alone=True)
         tried = [*defaults, *others] if others else []
         return [replace(order, purpose="tuning", setting=setting) for setting in tried]
@@ -129,7 +129,7 @@ class RunRequest:
                 for peer, setting in choices
                 for order in self.orders(peer, num_ranks, alone=oversubscribed)
             ]
-            random.Random(f"{self.seed} {num_ranks} {block}").shuffle(own)  # noqa: S311
+            random.Random(f"{SEED} {num_ranks} {block}").shuffle(own)  # noqa: S311
             orders += own
         return orders
 
@@ -306,7 +306,7 @@ class Run:
             cpus=self._cpus,
             busy=None if load.quiet else load.text,
             budget_seconds=request.budget_seconds,
-            seed=request.seed,
+            seed=SEED,
             node={
                 **describe_node(),
                 "num_cpus": len(os.sched_getaffinity(0)),

@@ -21,7 +21,7 @@ def study(results):
 
     def write(name, records, backends=("none", "mpi", "ring", "gloo")):
         described = {"backends": list(backends), "frameworks": ["torch", "tensorflow"]}
-        return write_study(results / "local" / name, records, study=described)
+        return write_study(results / "local" / name, records, planned=True, study=described)
 
     return write
 

@@ -1,12 +1,16 @@
 """`dlscale export tidy|markdown` on a study's folder."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, export
+from dlscale.benchmarks.cli.figures import figures
+from dlscale.benchmarks.cli.proposal import proposal
 from tests.made_records import make_record, write_study
 
 
@@ -78,6 +82,24 @@ def test_corrupt_records_are_named_and_the_sound_ones_exported(study, run):
         done = run(command)
         assert done.return_value == FAILED_CASES
         assert "torn-00.1.json: not complete JSON" in done.stderr
+
+
+def test_a_count_beyond_64_bits_costs_its_record(study, run):
+    """A table has no type for it: it was a traceback."""
+    text = RECORDS[0].model_dump_json()
+    study(RECORDS, corrupt=re.sub(r'"global_batch":\d+', '"global_batch":1' + 25 * "0", text))
+    for command in (export.tidy, export.markdown):
+        done = run(command)
+        assert (done.return_value, done.exception) == (FAILED_CASES, None)
+        assert "more than 18 digits" in done.stderr
+
+
+@pytest.mark.parametrize("command", [export.tidy, figures, proposal], ids=lambda command: command.name)
+def test_where_nothing_can_be_written_out_is_named(study, run, tmp_path, command):
+    study(RECORDS)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="Not a directory; choose another one with --out"):
+        run(command, "--out", str(tmp_path / "file" / "there"))
 
 
 def test_nothing_with_a_number_is_insufficient(study, run):

@@ -15,6 +15,7 @@ from dlscale.analysis.predict.show import prediction_row
 from dlscale.benchmarks.cli import cli, trainings
 from dlscale.benchmarks.records.prediction import read_predictions
 from dlscale.benchmarks.systems.system import load_system
+from tests.made_records import profile_record
 
 KEYS = [
     *("system", "workload", "preset", "framework", "scaling_mode", "backend", "backend_options"),
@@ -121,7 +122,7 @@ def test_a_mistake_is_one_line(words, text, mistake, tmp_path):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_measured_profile_comes_from_a_studys_records(monkeypatch, tmp_path, make_record):
+def test_a_measured_profile_comes_from_a_studys_records(monkeypatch, tmp_path):
     """With a stand-in for the reader of profiles, which has tests of its own."""
     asked = []
 
@@ -142,7 +143,7 @@ def test_a_measured_profile_comes_from_a_studys_records(monkeypatch, tmp_path, m
     monkeypatch.setitem(
         sys.modules, "dlscale.analysis.predict.measured", SimpleNamespace(profile_of=profile_of)
     )
-    monkeypatch.setattr(trainings, "load_records", lambda _: ([make_record()], []))
+    monkeypatch.setattr(trainings, "load_records", lambda _: ([profile_record()], []))
     folder = tmp_path / "local" / "mine-1"
     folder.mkdir(parents=True)
     (folder / "study.json").write_text("{}")
@@ -155,7 +156,7 @@ def test_a_measured_profile_comes_from_a_studys_records(monkeypatch, tmp_path, m
 
 
 def test_a_system_without_a_profile_is_predicted_as_its_rehearsal_is(dlscale, tmp_path):
-    """Perlmutter's file states neither latency nor memory, and nothing is published of its nodes."""
+    """Perlmutter's file states no latency, and nothing is published of its nodes."""
     words = ["--system", "perlmutter", "--workloads", "resnet50", "--backends", "ring,mpi"]
     given = ["--nodes", "1,4", "--results", str(tmp_path)]
     text = said(*words, *given)
@@ -169,7 +170,7 @@ def test_a_system_without_a_profile_is_predicted_as_its_rehearsal_is(dlscale, tm
         )
         == 4
     )
-    assert "assumed: memory bandwidth of a node, latency of a message, congestion between" in text
+    assert "assumed: latency of a message, congestion between" in text
     status, _, err = dlscale(
         "run", "weak-scaling", *words, *given, "--data", "synthetic", "--walltime", "24h"
     )

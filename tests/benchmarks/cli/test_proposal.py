@@ -9,7 +9,6 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.proposal import proposal
 from dlscale.benchmarks.cli.study_report import load
-from dlscale.benchmarks.records.store import Store
 from tests.made_records import make_record, write_study
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
@@ -95,10 +94,10 @@ def test_the_base_that_a_study_was_run_with_is_its_own(tmp_path):
     folder = write_study(tmp_path / "mine", [*records(), *records(ranks=(4, 8))], planned=True)
     plan = json.loads((folder / "study.json").read_text())
     (folder / "study.json").write_text(json.dumps(plan | {"study": {"base": "smallest"}}))
-    assert set(load(Store(folder)).trained["base_ranks"]) == {1}
+    assert set(load(folder).trained["base_ranks"]) == {1}
     (folder / "study.json").write_text(json.dumps(plan | {"study": {"base": "node"}}))
-    assert set(load(Store(folder)).trained["base_ranks"]) == {8}
-    assert set(load(Store(folder), base="1").trained["base_ranks"]) == {1}
+    assert set(load(folder).trained["base_ranks"]) == {8}
+    assert set(load(folder, base="1").trained["base_ranks"]) == {1}
 
 
 def test_a_base_that_was_named_is_kept(run):

@@ -9,7 +9,6 @@ from click.testing import CliRunner
 
 from dlscale.analysis.findings import load_all
 from dlscale.benchmarks.cli import FAILED_CASES, report, study_report
-from dlscale.benchmarks.records.store import Store
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "records"
 SENTENCE = "could not be computed: ArithmeticError: odd"
@@ -57,5 +56,5 @@ def test_a_study_brings_its_system_along(study, damage, name):
     """Whose file may not be here any more; one that cannot be read costs what rests on it, and nothing else."""
     path = study / "study.json"
     path.write_text(path.read_text().replace(damage, '"sytsem"', 1) if damage else path.read_text())
-    system = study_report.load(Store(study)).system
+    system = study_report.load(study).system
     assert (system and system.name) == name

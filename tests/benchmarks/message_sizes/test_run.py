@@ -20,7 +20,6 @@ REQUEST = RunRequest(
     backends=["all"],
     num_blocks=3,
     budget_seconds=480,
-    seed=1,
     environments=Path("/nowhere"),
 )
 
