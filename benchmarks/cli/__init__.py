@@ -18,7 +18,8 @@ from dlscale.base.errors import UsageError, did_you_mean, unknown
 from dlscale.base.redaction import redact
 from dlscale.base.variables import reason_of, without_working_folder
 from dlscale.benchmarks.cli.streams import ReaderGoneError, clean_streams, say
-from dlscale.benchmarks.launch.interrupts import interruptible
+from dlscale.benchmarks.launch import signals
+from dlscale.benchmarks.launch.signals import BY_SIGNAL
 
 # The verbs as `dlscale --help` groups them, each with its line of help and a module of its name.
 PANELS = {
@@ -48,7 +49,6 @@ PANELS = {
 VERBS = {verb: text for verbs in PANELS.values() for verb, text in verbs.items()}
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
-BY_SIGNAL = 128  # the shell's own number of what a signal ended, less the signal: 130 for Ctrl-C
 RESUMED = ("run", "resume")  # verbs that go on where they were interrupted
 LONGEST_NAME = 200  # of a file in a message
 
@@ -167,8 +167,11 @@ def _run(arguments: list[str] | None) -> int:
 
 def run_command(command: click.Command, name: str, arguments: list[str] | None = None) -> int:
     """Run a command, whose mistakes are one line under its name; returns the exit status."""
+    verb = next(iter(sys.argv[1:] if arguments is None else arguments), "")
+    kept = "; what is finished is kept. Run the same command to resume" * (verb in RESUMED)
+    interrupted = f"{name}: interrupted{kept}"
     try:
-        with interruptible():
+        with signals.handled(interrupted):
             status = command.main(args=arguments, prog_name=name, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
@@ -177,9 +180,7 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
         say(f"{name}: {_line(error)}", err=True)
         return FAILED_USAGE
     except (KeyboardInterrupt, click.Abort) as error:
-        verb = next(iter(sys.argv[1:] if arguments is None else arguments), "")
-        kept = "; what is finished is kept. Run the same command to resume" * (verb in RESUMED)
-        click.echo(f"{name}: interrupted{kept}", err=True)  # click has ended the line
+        click.echo(interrupted, err=True)  # click has ended the line
         return interrupted_status(error)
     return status if isinstance(status, int) else 0
 

@@ -110,7 +110,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     """  # noqa: D301
     if ctx.invoked_subcommand:
         return 0
-    from dlscale.benchmarks.launch.interrupts import caught
+    from dlscale.benchmarks.launch import signals
     from dlscale.benchmarks.message_sizes.run import Run, RunRequest
 
     if not options["budget"]:
@@ -139,9 +139,9 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
                 _tell(f"{state.title} is left out: {state.unusable}")
         _tell(f"measuring for {format_seconds(request.budget_seconds)} at most into {run.folder}")
         try:
-            run.measure()
+            with signals.deferred():
+                run.measure()
         except KeyboardInterrupt as error:
-            caught()
             _tell(
                 f"\ndlscale: interrupted; finished launches are saved: dlscale collectives report {run.folder}"
             )

@@ -15,8 +15,8 @@ from dlscale.benchmarks.cli import FAILED_USAGE
 from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.cli.streams import say
-from dlscale.benchmarks.launch import environment, gpus
-from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.launch import environment
+from dlscale.benchmarks.launch.probe import Probe, Question, gpu_makers
 from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives import NAMES, capabilities, with_capability
@@ -48,7 +48,7 @@ def doctor(system: str, name: str | None, require: list[str], as_json: bool) -> 
     machine = load_system(system)
     installation = find_installation(machine, name or default_environment(machine))
     every = [(backend, framework) for backend in NAMES for framework in capabilities(backend).frameworks]
-    probe, threads, visible = _ask(installation, every)
+    probe, threads = _ask(installation, every)
     machine, line = environment.with_found_launcher(machine, installation, probe)
     setup = machine.environments[installation.name].setup
     rows = {
@@ -64,7 +64,7 @@ def doctor(system: str, name: str | None, require: list[str], as_json: bool) -> 
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": list(rows.values())}))
     else:
-        _say_environment(installation, probe, threads, visible, launcher=line or machine.launcher)
+        _say_environment(installation, probe, threads, launcher=line or machine.launcher)
         _say_backends(rows)
     missing = [row for pair, row in rows.items() if pair in required and row["reason"]]
     for row in [] if as_json else missing:
@@ -86,20 +86,20 @@ def _pairs(spec: str) -> list[Pair]:
     return [(backend, framework)] if slash else [(backend, name) for name in known]
 
 
-def _ask(installation: Installation, every: list[Pair]) -> tuple[Probe, str | None, list[gpus.SeenGpus]]:
-    """What the environment's Python says of itself, MPI's threads and its GPUs: programs that run side by side."""
+def _ask(installation: Installation, every: list[Pair]) -> tuple[Probe, str | None]:
+    """What the environment's Python says of itself, and MPI's threads: programs that run side by side."""
+    shown = any(gpu_makers().values())
+    questions = [
+        Question(pairs=[pair for pair in every if pair[1] == name], gpus=[name] if shown else [])
+        for name in FRAMEWORKS
+    ]
     with ThreadPoolExecutor() as pool:
-        probes = [
-            pool.submit(environment.probe, installation, [pair for pair in every if pair[1] == framework])
-            for framework in FRAMEWORKS
-        ]
+        asked = [pool.submit(environment.probe, installation, question) for question in questions]
         threads = pool.submit(environment.mpi_threads, installation)
-        shown = any(gpus.makers().values())
-        asked = {name: pool.submit(gpus.ask, installation, [name]) for name in FRAMEWORKS if shown}
-        found = [probe.result() for probe in probes]
-        problems = {pair: reason for probe in found for pair, reason in probe.problems.items()}
-        seen = [asked[name].result().seen[0] for name in found[0].frameworks if name in asked]
-        return found[0].model_copy(update={"problems": problems}), threads.result(), seen
+        probes = [answer.result() for answer in asked]
+        problems = {pair: reason for probe in probes for pair, reason in probe.problems.items()}
+        seen = [gpus for probe in probes for gpus in probe.gpus]
+        return probes[0].model_copy(update={"problems": problems, "gpus": seen}), threads.result()
 
 
 def _reasons(installation: Installation, probe: Probe, every: list[Pair], launcher: str) -> dict[Pair, str]:
@@ -131,7 +131,6 @@ def _say_environment(
     installation: Installation,
     probe: Probe,
     threads: str | None,
-    visible: list[gpus.SeenGpus],
     *,
     launcher: str,
 ) -> None:
@@ -142,10 +141,10 @@ def _say_environment(
         f"machine: {node['num_cores']} cores of {node['cpu_model']}, {node['memory_gib']} GiB; "
         f"MPI thread level: {threads or 'MPI does not start' if probe.mpi else 'no MPI'}"
     )
-    shown = [f"{maker} {'yes' if found else 'none'}" for maker, found in gpus.makers().items()]
+    shown = [f"{maker} {'yes' if found else 'none'}" for maker, found in gpu_makers().items()]
     say(f"GPUs of this machine: {', '.join(shown)}")
     say(f"launcher: {launcher}")
-    for seen in visible:
+    for seen in probe.gpus:
         between = f"; between them {seen.library}" if seen.names and seen.library else ""
         say(f"GPUs visible to {seen.framework}: {', '.join(seen.names) or 'none'}{between}")
     for name, value in installation.variables.items():

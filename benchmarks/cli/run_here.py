@@ -19,7 +19,7 @@ from dlscale.benchmarks.cli.request import Request, data_of, own_defaults, study
 from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.jobs.submission import own_nodes
 from dlscale.benchmarks.launch.campaign import Campaign, open_campaign, run_launch
-from dlscale.benchmarks.launch.other_load import read_other_load
+from dlscale.benchmarks.launch.environment import other_load
 from dlscale.benchmarks.launch.preparing import prepare_campaign
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.curves import SETTINGS, curve_names
@@ -68,8 +68,8 @@ def run_here(campaign: Campaign, data: str | None) -> int:
     """Run what is left of a campaign on this machine, print one screen about the study and draw its figures."""
     with open_campaign(campaign, {"data": data}) as launches:
         _say_plan(campaign, launches)
-        if launches and not (load := read_other_load(gpus=campaign.plan.study.device == "gpu")).quiet:
-            say(f"warning: the machine is busy ({load.text}): nothing will be claimed of noisy numbers")
+        if launches and (load := other_load()):
+            say(f"warning: the machine is busy ({load}): nothing will be claimed of noisy numbers")
         _run_launches(campaign, launches)
     from dlscale.benchmarks.cli.report import show_study
 

@@ -101,7 +101,7 @@ def probe(out: Path | None, force: bool, name: str | None, measure: bool) -> int
       dlscale system probe --name mine --measure --out mine.toml
       dlscale run weak-scaling --system mine.toml --dry-run
     """  # noqa: D301
-    from dlscale.benchmarks.launch.other_load import read_other_load
+    from dlscale.benchmarks.launch.environment import other_load
     from dlscale.benchmarks.systems.probe.draft import FILL_IN, probe_machine
 
     if name is not None and not (len(name) <= LONGEST_NAME and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)):
@@ -110,8 +110,8 @@ def probe(out: Path | None, force: bool, name: str | None, measure: bool) -> int
         )
     if out:
         _check(out, force=force)
-    if measure and not (load := read_other_load(gpus=True)).quiet:
-        say(f"warning: {load.text}; what is measured now is too low", err=True)
+    if measure and (load := other_load()):
+        say(f"warning: {load}; what is measured now is too low", err=True)
     text = probe_machine(name=name, measure=measure)
     if not out:
         click.echo(text, nl=False)

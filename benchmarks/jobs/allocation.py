@@ -19,9 +19,8 @@ from dlscale.base.batch import scheduler
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles
-from dlscale.benchmarks.launch import supervisor
+from dlscale.benchmarks.launch import signals, supervisor
 from dlscale.benchmarks.launch.campaign import Campaign, run_launch
-from dlscale.benchmarks.launch.interrupts import caught, interruptible
 from dlscale.benchmarks.launch.preparing import campaign_here
 from dlscale.benchmarks.study.plan import Plan
 from dlscale.benchmarks.study.sizes import shape
@@ -52,7 +51,6 @@ def run(folder: Path, name: str) -> None:
             files.log("end", reason=str(error))
             raise
         except KeyboardInterrupt:
-            caught()
             files.log("end", reason="stopped by the scheduler or by hand")
             raise
         files.log("end", reason=f"the wall time ended with {left} launches left" if left else "done")
@@ -117,12 +115,12 @@ def run_until(end: float, campaign: Campaign) -> int:
 def main() -> None:
     """Run the job named on the command line; exit status 1 with one line if it cannot run."""
     try:
-        with interruptible():
+        with signals.handled("dlscale: interrupted"), signals.deferred():  # how the job ended is written in any case
             run(Path(sys.argv[1]), sys.argv[2])
     except UsageError as error:
         sys.exit(f"dlscale: {error}")
     except KeyboardInterrupt as error:
-        sys.exit(128 + next(iter(error.args), signal.SIGINT))
+        sys.exit(signals.BY_SIGNAL + next(iter(error.args), signal.SIGINT))
 
 
 if __name__ == "__main__":

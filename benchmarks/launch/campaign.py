@@ -5,6 +5,8 @@ It knows what a launch needs to be started, which launches are left, and what it
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shlex
 import sys
@@ -14,23 +16,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from dlscale.base import launchers, redaction
 from dlscale.base.files import make_folder
 from dlscale.base.launchers import Flavour, Start
+from dlscale.base.quantities import Count, Quantity, TextFact
 from dlscale.base.variables import JOB, LAUNCH, Group, passed_on, withheld
-from dlscale.benchmarks.launch import environment, own_models, supervisor
-from dlscale.benchmarks.launch.configuration import configuration
+from dlscale.benchmarks.launch import own_models, signals, supervisor
+from dlscale.benchmarks.launch.environment import recorded_variables
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
 from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.rank.spec import LaunchSpec
+from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.nodes import batch_job
-from dlscale.benchmarks.records.record import Fingerprint, LaunchMetadata, Record
+from dlscale.benchmarks.records.record import Configuration, Fingerprint, LaunchMetadata, Record
 from dlscale.benchmarks.records.required_gates import GATES_VERSION
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import chosen_partition
+from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.start import Installation, cpus_per_rank, start_on
-from dlscale.benchmarks.systems.system import System
+from dlscale.benchmarks.systems.system import System, facts
 
 WORKER = ("-P", "-m", "dlscale.benchmarks.rank.worker")
 # glibc gives large blocks back to the system and takes them again in every step: docs/decisions/0006.
@@ -56,11 +63,12 @@ class Campaign:
     def todo(self) -> list[Launch]:
         """The launches that are left, in order, each with those of its cases that have no good record yet."""
         finished = self.store.finished()
-        left = [
-            replace(launch, cases=tuple(case for case in launch.cases if case.id not in finished))
-            for launch in self.plan.launches
+        left = ([case for case in launch.cases if case.id not in finished] for launch in self.plan.launches)
+        return [
+            replace(launch, cases=tuple(cases))
+            for launch, cases in zip(self.plan.launches, left, strict=True)
+            if cases
         ]
-        return [launch for launch in left if launch.cases]
 
     @property
     def planned(self) -> set[str]:
@@ -144,57 +152,72 @@ class Campaign:
         """Whether the launch's workers and servers need more cores than there are; a server counts as one."""
         return self.plan.sharing(launch.cell) > 1
 
-    def _checkpoints(self) -> str | None:
-        """The folder of the trainings' states, where the study has trainings longer than their windows."""
-        return (
-            str(self.store.checkpoints_folder.absolute()) if self.plan.study.rules.checkpoint_every else None
-        )
-
-    def _seed(self, launch: Launch) -> int:
-        """The seed of weights and of the samples' order; trainings to a target have another one in every block."""
-        study = self.plan.study
-        return study.seed + (launch.cases[0].block if study.target else 0)
-
-    def why_not(self, launch: Launch) -> str | None:
-        """Why a launch cannot be started here; None if it can."""
-        return self.unusable.get((launch.cell.backend, launch.cell.framework))
-
     def prepare(self, launch: Launch) -> PreparedLaunch:
         """A launch, ready to be started now."""
-        command = self.command(launch)
-        inherited = passed_on(self.passes)
+        command, inherited = self.command(launch), passed_on(self.passes)
+        study, store, cell = self.plan.study, self.store, launch.cell
         return PreparedLaunch(
             spec=LaunchSpec(
                 cases=list(launch.cases),
-                rules=self.plan.study.rules,
+                rules=study.rules,
                 launched_at=time.monotonic(),
                 boot_id=boot_id(),
                 seconds=self.plan.seconds([launch]),
-                budgeted=self.plan.study.budget is not None,
+                budgeted=study.budget is not None,
                 data=str(launch.data.absolute()) if launch.data else None,
-                checkpoints=self._checkpoints(),
-                own=own_models.place_of(launch.cell, self.store.folder),
-                skip_bad=self.plan.study.skip_bad,
+                checkpoints=str(store.checkpoints_folder.absolute())
+                if study.rules.checkpoint_every
+                else None,
+                own=own_models.place_of(cell.own, cell.workload, folder=store.folder) if cell.own else None,
+                skip_bad=study.skip_bad,
                 patient=self.oversubscribed(launch),
-                seed=self._seed(launch),
+                # Of weights and of the samples' order; trainings to a target have another in every block.
+                seed=study.seed + (launch.cases[0].block if study.target else 0),
             ),
             command=command,
             spool=self.spool(launch),
             environment=inherited,
             metadata=LaunchMetadata(
-                study=self.store.folder.name,
+                study=store.folder.name,
                 system=self.system.name,
                 fingerprint=self.fingerprint,
                 started_at=supervisor.now(),
-                order_seed=self.plan.study.seed,
+                order_seed=study.seed,
                 command=redaction.redact(shlex.join(command)),
                 oversubscribed=self.oversubscribed(launch),
-                environment_variables=environment.recorded_variables(inherited, own=self.variables(launch)),
-                configuration=configuration(self.plan.study, self.system),
+                environment_variables=recorded_variables(inherited, own=self.variables(launch)),
+                configuration=configuration(study, self.system),
                 allocation=batch_job(os.environ),
                 gates_version=GATES_VERSION,
             ),
         )
+
+
+def configuration(study: Study, system: System) -> Configuration:
+    """What records keep of what was asked for, after all defaults: the study by digest, rules, the stated network."""
+    return Configuration(
+        study_digest=_digest(study),
+        budget_seconds=study.budget,
+        rules=study.rules.model_dump(),
+        fabric=_stated_fabric(system),
+    )
+
+
+def _stated_fabric(system: System) -> dict[str, Setting]:
+    """The network between nodes as its file states it, quantities in base units; empty where it states nothing."""
+    stated: dict[str, Setting] = {}
+    for name, fact in facts(system.fabric) if system.fabric else ():
+        if isinstance(fact, Quantity):
+            stated[name] = fact.number
+        elif isinstance(fact, Count | TextFact):
+            stated[name] = fact.value
+    return stated
+
+
+def _digest(definition: BaseModel) -> str:
+    """The first 12 hexadecimal digits of SHA-256 over all values."""
+    text = json.dumps(definition.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def describe_campaign(campaign: Campaign) -> dict[str, object]:
@@ -218,13 +241,14 @@ def describe_campaign(campaign: Campaign) -> dict[str, object]:
 def open_campaign(campaign: Campaign, facts: Mapping[str, object]) -> Iterator[list[Launch]]:
     """The campaign's folder is ours alone, what a killed dlscale left there is recorded; gives what is to run.
 
-    `facts` go into study.json. Raises UsageError if the folder cannot be used, another dlscale holds it, or it has
-    corrupt records.
+    `facts` go into study.json. Signals are deferred inside: launches look at them. Raises UsageError if the folder
+    cannot be used, another dlscale holds it, or it has corrupt records.
     """
     store = campaign.store
     store.open(describe_campaign(campaign) | dict(facts))
-    with store.lock():
-        own_models.keep_copies(campaign.plan.study, store.folder)
+    with signals.deferred(), store.lock():
+        if campaign.plan.study.own_files:
+            own_models.keep_copies(campaign.plan.study, store.folder)
         make_folder(campaign.spool_folder)
         supervisor.collect_leftovers(campaign.spool_folder, store, planned=campaign.planned)
         yield campaign.todo()
@@ -233,6 +257,6 @@ def open_campaign(campaign: Campaign, facts: Mapping[str, object]) -> Iterator[l
 def run_launch(campaign: Campaign, launch: Launch) -> list[Record]:
     """Run one launch, or record why it cannot be started here."""
     prepared = campaign.prepare(launch)
-    if reason := campaign.why_not(launch):
+    if reason := campaign.unusable.get((launch.cell.backend, launch.cell.framework)):
         return refuse(prepared, campaign.store, reason)
     return supervise(prepared, campaign.store)

@@ -5,15 +5,14 @@ Every launch trains with the study's copy, so that what is recorded is what ran,
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, refuse_links, write_atomically
-from dlscale.benchmarks.launch import asking
-from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.launch.environment import NoAnswerError, TooLateError
+from dlscale.benchmarks.launch.environment import ask as ask_python
 from dlscale.benchmarks.study.study import Study
 from dlscale.models.own import FilePlace, OwnModel
 from dlscale.models.own.facts import Answer
@@ -31,20 +30,20 @@ def ask(path: Path, python: Path) -> OwnModel:
             f"--workloads {path}: no such file; give the path of a Python file, or a known workload"
         )
     try:
-        answer = asking.ask(
+        answer = ask_python(
             python,
             "benchmarks.rank.own_trial",
             str(path),
             answer=Answer,
             limit_seconds=LIMIT_SECONDS,
-            num_threads=1,
+            variables={"OMP_NUM_THREADS": "1"},
         )
-    except subprocess.TimeoutExpired:
+    except TooLateError:
         raise UsageError(
             f"{path.name}: one step was not done after {LIMIT_SECONDS // 60} minutes; does data() end? Write "
             "num_samples = N into the file, or give less data"
         ) from None
-    except asking.NoAnswerError as error:
+    except NoAnswerError as error:
         raise UsageError(f"{path.name} ended the Python that ran it: {error}; correct the file") from None
     if answer.model is None:
         raise UsageError(answer.problem)
@@ -66,11 +65,9 @@ def keep_copies(study: Study, folder: Path) -> None:
         write_atomically(copy, text)
 
 
-def place_of(cell: Cell, folder: Path) -> FilePlace | None:
-    """Where the copy of a cell's file is, in the study's folder; None for a workload of dlscale's own."""
-    if cell.own is None:
-        return None
-    copy = (folder / FOLDER / cell.workload / cell.own.file).absolute()
+def place_of(own: OwnModel, workload: str, *, folder: Path) -> FilePlace:
+    """Where the copy of a cell's file is, in the study's folder."""
+    copy = (folder / FOLDER / workload / own.file).absolute()
     origin = copy.with_name(ORIGIN)
     return FilePlace(copy, Path(read_regular(origin).decode()) if origin.exists() else copy)
 

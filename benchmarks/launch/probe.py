@@ -1,8 +1,6 @@
-"""What is installed in this Python and what machine it is on: the facts behind the fingerprint.
+"""What is installed in this Python, what it can use and what machine it is on: the facts behind the fingerprint.
 
-python -m dlscale.benchmarks.launch.probe [BACKEND/FRAMEWORK ...]     prints them as JSON
-
-A pair may end in `?` and the backend's options as JSON, which it is asked for with.
+python -m dlscale.benchmarks.launch.probe QUESTION     answers a `Question` with a `Probe`, both in JSON
 """
 
 from __future__ import annotations
@@ -15,19 +13,20 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.launchers import LAUNCHERS, Flavour
-from dlscale.base.strings import Text
+from dlscale.base.strings import Name, Text
 from dlscale.base.variables import shadowing
 from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import unavailable_because
-from dlscale.models.frameworks import FRAMEWORKS
+from dlscale.models.frameworks import FRAMEWORKS, gpu_module
 
 # Package -> the frameworks or backends whose studies use it; none named: every study does.
 PACKAGES: dict[str, tuple[str, ...]] = {
@@ -43,11 +42,29 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "oneccl-cpu": ("horovod",),
     "impi-rt": (),
 }
-
-
 OF_MPI = ("mpi", "mpi4py", "impi-rt")
 CPU_INFO = Path("/proc/cpuinfo")
 BUILD_FILE = "build.json"  # beside the ring's extension, written by its CMakeLists.txt
+
+
+class Question(Frozen):
+    """What an environment is asked besides its versions and its node."""
+
+    pairs: list[tuple[Name, Name]] = []  # (backend, framework): usable or not
+    options: dict[Name, dict[Text, Setting]] = {}  # by backend, which it is asked for with
+    gpus: list[Name] = []  # frameworks, each of which must be started to see its GPUs
+
+
+class SeenGpus(Frozen):
+    """The GPUs that one framework sees."""
+
+    framework: Name
+    version: Text
+    names: list[Text]  # in the driver's order: the number is the local rank
+    libraries: dict[Text, Text]
+    backend: Text  # between them, by what the framework was built with; empty without a library for that
+    library: Text  # its name, with the version where the framework has it
+    without_tf32: list[Text]  # names
 
 
 class Probe(Frozen):
@@ -61,17 +78,14 @@ class Probe(Frozen):
     misplaced: dict[Text, Text] = {}  # those that PYTHONPATH puts before the installed ones: the file of each
     commit: Text  # of the checkout that this environment runs
     node: dict[Text, Setting]
+    gpus: list[SeenGpus] = []  # of the installed frameworks that were asked for
 
     def fingerprint(
-        self,
-        *,
-        frameworks: Collection[str],
-        backends: Collection[str],
-        launcher: str,
+        self, *, frameworks: Collection[str], backends: Collection[str], launcher: str
     ) -> Fingerprint:
         """The digest that all records of one curve share, and what it was made of, for a study of these.
 
-        A launcher without MPI is itself part of what is measured, and MPI is not.
+        A launcher without MPI is itself part of what is measured, and MPI is not. So are the GPUs, if asked for.
         """
         used = {*frameworks, *backends}
         versions = {
@@ -82,33 +96,31 @@ class Probe(Frozen):
         if not LAUNCHERS[launcher].needs_mpi:
             versions = {name: version for name, version in versions.items() if name not in OF_MPI}
             versions["launcher"] = launcher
-        text = json.dumps([self.commit, versions, self.node], sort_keys=True)
-        return Fingerprint(
-            digest=hashlib.sha256(text.encode()).hexdigest()[:16],
-            commit=self.commit,
-            versions=versions,
-            node=self.node,
-        )
+        node = dict(self.node)
+        for gpus in self.gpus:
+            versions |= gpus.libraries
+            versions.setdefault(gpus.framework, gpus.version)  # under another name in a build for CPUs
+            node[f"gpus_{gpus.framework}"] = ", ".join(gpus.names)
+        text = json.dumps([self.commit, versions, node], sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return Fingerprint(digest=digest, commit=self.commit, versions=versions, node=node)
 
 
-def describe(pairs: Iterable[str]) -> Probe:
-    """The facts of this Python, and which of the pairs "backend/framework" it cannot be used for."""
+def describe(question: Question) -> Probe:
+    """The answer of this Python."""
     mpi, mpi_problem, library = _describe_mpi()
+    installed = [name for name in FRAMEWORKS if importlib.util.find_spec(name)]
     problems = {}
-    for text in pairs:
-        pair, _, options = text.partition("?")
-        backend, _, framework = pair.partition("/")
-        asked = json.loads(options) if options else None
-        here = importlib.util.find_spec(framework)  # else that is the first thing to say
-        needed = mpi_problem if here and capabilities(backend).needs_mpi else None
-        if reason := needed or unavailable_because(backend, framework, asked):
-            problems[pair] = reason
+    for backend, framework in question.pairs:
+        # A framework that is missing is the first thing to say.
+        needed = mpi_problem if framework in installed and capabilities(backend).needs_mpi else None
+        reason = needed or unavailable_because(backend, framework, question.options.get(backend))
+        if reason:
+            problems[f"{backend}/{framework}"] = reason
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     if library:
         versions["mpi"] = library
     if compiler := _compiler():
@@ -118,11 +130,32 @@ def describe(pairs: Iterable[str]) -> Probe:
         mpi=mpi,
         mpi_problem=mpi_problem,
         problems=problems,
-        frameworks=[name for name in FRAMEWORKS if importlib.util.find_spec(name)],
-        misplaced=dict(_misplaced()),
+        frameworks=installed,
+        misplaced=_misplaced(installed),
         commit=commit(),
         node=describe_node(),
+        gpus=see_gpus(name for name in question.gpus if name in installed),
     )
+
+
+def see_gpus(frameworks: Iterable[str]) -> list[SeenGpus]:
+    """The GPUs that these frameworks of this Python see, which starts them."""
+    seen = []
+    for framework in frameworks:
+        gpus = gpu_module(framework)
+        backend, library = gpus.exchange_library()
+        seen.append(
+            SeenGpus(
+                framework=framework,
+                version=gpus.version(),
+                names=gpus.names(),
+                libraries=gpus.libraries(),
+                backend=backend,
+                library=library,
+                without_tf32=gpus.without_tf32(),
+            )
+        )
+    return seen
 
 
 def _compiler() -> str:
@@ -136,12 +169,11 @@ def _compiler() -> str:
 
 def commit() -> str:
     """The commit of the checkout this code runs from, with "+dirty" if changed; "unknown" outside a checkout."""
-    folder = Path(__file__).resolve().parent
 
-    def git(*words: str) -> str | None:
+    def git(*words: str) -> str:
         try:
             done = subprocess.run(
-                ["git", "-C", str(folder), *words],
+                ["git", "-C", str(Path(__file__).resolve().parent), *words],
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -149,24 +181,25 @@ def commit() -> str:
                 env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
             )
         except FileNotFoundError:
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
+            return ""
+        return done.stdout.strip() if done.returncode == 0 else ""
 
     # An installed copy may lie inside another repository, which does not track it.
     if not git("ls-files", "--error-unmatch", Path(__file__).name):
         return "unknown"
-    head = git("rev-parse", "HEAD") or "unknown"
-    return head + ("+dirty" if git("status", "--porcelain", "--untracked-files=no") else "")
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return (git("rev-parse", "HEAD") or "unknown") + "+dirty" * bool(changed)
 
 
-def _misplaced() -> Iterator[tuple[str, str]]:
-    """Frameworks on PYTHONPATH whose version, of a package that lies elsewhere or of none, says nothing of them."""
-    for framework in FRAMEWORKS:
-        spec = importlib.util.find_spec(framework)
-        if spec and spec.origin and shadowing([spec.origin]):
-            names = [name for name in PACKAGES if framework in PACKAGES[name]]
-            if not any(_holds(name, spec.origin) for name in names):
-                yield framework, spec.origin
+def _misplaced(frameworks: Iterable[str]) -> dict[str, str]:
+    """Files of frameworks on PYTHONPATH whose version is that of a package that lies elsewhere, or of none."""
+    files = {name: str(spec.origin) for name in frameworks if (spec := importlib.util.find_spec(name))}
+    return {
+        name: file
+        for name, file in files.items()
+        if shadowing([file])
+        and not any(_holds(package, file) for package in PACKAGES if name in PACKAGES[package])
+    }
 
 
 def _holds(package: str, file: str) -> bool:
@@ -176,7 +209,7 @@ def _holds(package: str, file: str) -> bool:
         return False
 
 
-def _describe_mpi() -> tuple[str | None, str | None, str | None]:
+def _describe_mpi() -> tuple[Flavour | None, str | None, str | None]:
     """The MPI family that mpi4py loads, or the problem, and the library's version."""
     try:
         import mpi4py
@@ -188,27 +221,23 @@ def _describe_mpi() -> tuple[str | None, str | None, str | None]:
     except (ImportError, RuntimeError) as error:
         return None, str(error).splitlines()[0], None
     vendor, numbers = MPI.get_vendor()
-    family = {"Open MPI": "openmpi", "Intel MPI": "intelmpi"}.get(vendor, "mpich")
-    return family, None, f"{vendor} {'.'.join(str(n) for n in numbers)}"
+    families: dict[str, Flavour] = {"Open MPI": "openmpi", "Intel MPI": "intelmpi"}
+    return families.get(vendor, "mpich"), None, f"{vendor} {'.'.join(str(n) for n in numbers)}"
 
 
 def describe_node() -> dict[str, Setting]:
     """Facts of this node that studies compare."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    text = ""
+    with suppress(OSError):  # a container without it
+        text = CPU_INFO.read_text(encoding="utf-8", errors="replace")
     return {
         "architecture": platform.machine(),
-        "cpu_model": cpu_model(_cpu_info()),
+        "cpu_model": cpu_model(text),
         "num_cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(pages / 2**30),
         "kernel": platform.release(),
     }
-
-
-def _cpu_info() -> str:
-    try:
-        return CPU_INFO.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # a container without it
-        return ""
 
 
 def cpu_model(text: str) -> str:
@@ -218,28 +247,42 @@ def cpu_model(text: str) -> str:
         name, _, value = line.partition(":")
         fields.setdefault(name.strip().lower(), []).append(value.strip())
     cores = dict.fromkeys(zip(fields.get("cpu implementer", ()), fields.get("cpu part", ()), strict=False))
-    found = [
+    known = [
         *fields.get("model name", ())[:1],
         " + ".join(f"ARM {maker}/{part}" for maker, part in cores),
         *(name.partition(",")[0] for name in fields.get("cpu", ())[:1]),  # POWER
         *fields.get("uarch", ())[:1],  # RISC-V
         platform.processor(),
     ]
-    return next(filter(None, found), "unknown")
+    return next(filter(None, known), "unknown")
+
+
+INTEL = "0x8086"  # its number on the PCI bus
+
+
+def gpu_makers(top: Path = Path("/")) -> dict[str, bool]:
+    """Whose GPUs the kernel shows to this process, without starting a framework, which takes seconds."""
+    drawing = [
+        top / "sys/class/drm" / node.name / "device/vendor" for node in (top / "dev/dri").glob("renderD*")
+    ]
+    return {
+        "NVIDIA": any(any((top / "dev").glob(name)) for name in ("nvidia[0-9]*", "dxg")),  # dxg: Windows
+        "AMD": (top / "dev/kfd").exists(),
+        "Intel": any(path.is_file() and path.read_text().strip() == INTEL for path in drawing),
+    }
 
 
 def main() -> None:
     """Print this environment's facts in one line."""
     out = os.dup(1)
     os.dup2(2, 1)  # what libraries print while they are loaded is not the answer
-    probe = describe(sys.argv[1:])
+    probe = describe(Question.model_validate_json(sys.argv[1]))
     with os.fdopen(out, "w") as answer:
         answer.write(probe.model_dump_json() + "\n")
 
 
 if __name__ == "__main__":
-    # Whoever waits for the answer need not wait for garbage to be sought in what frameworks import, of which there is
-    # none, nor until all of it is taken down: half of TensorFlow's time.
+    # Frameworks leave no garbage as they are imported, and taking them down is half of TensorFlow's time.
     gc.disable()
     main()
     os._exit(0)

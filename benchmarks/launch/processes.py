@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
+import select
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import IO
 
 import psutil
 
-from dlscale.benchmarks.launch.interrupts import undisturbed
+from dlscale.benchmarks.launch import signals
 from dlscale.benchmarks.rank.process import end_with_parent
 
 GRACE_SECONDS = 3.0
+POLL_SECONDS = 0.05  # often enough to notice, seldom enough not to disturb ranks that use every core
 
 
 @contextmanager
@@ -25,55 +29,67 @@ def running(
     output: IO[bytes],
     complaints: IO[bytes] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Such a process, in a session of its own, which is ended with all that it started when the block is left.
+    """Such a process, in a session of its own; it is ended with all that it started when the block is left.
 
-    It ends with this process, too, however that dies: a launcher ends its ranks then, and they end with its helpers.
-    Without a file of their own complaints go to the output. Raises OSError if it cannot be started.
+    The kernel ends it with this process, too. Signals are deferred meanwhile: `wait` looks at them. Without a file of
+    their own complaints go to the output. Raises OSError if it cannot be started.
     """
-    with ExitStack() as stack:
-        with undisturbed():  # an exception now would leave a process that nobody knows
-            process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=complaints or subprocess.STDOUT,
-                env=dict(environment),
-                start_new_session=True,
-                preexec_fn=end_with_parent,
-            )
-            stack.callback(end_group, process)
-        yield process
+    with signals.deferred():
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=complaints or subprocess.STDOUT,
+            env=dict(environment),
+            start_new_session=True,
+            preexec_fn=end_with_parent,
+        )
+        try:
+            yield process
+        finally:
+            end(process)
 
 
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process of `running` and all that it started on this machine: politely, then by SIGKILL."""
-    with undisturbed():
-        if process.poll() is None:
-            _end_tree(process)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what it left in its group
-        process.wait()
+def wait(process: subprocess.Popen[bytes], limit_seconds: float = math.inf) -> bool:
+    """Whether the process ended within the limit. Raises KeyboardInterrupt once a signal has arrived."""
+    last = time.monotonic() + limit_seconds
+    if process.poll() is not None:
+        return True
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        while process.poll() is None and (left := last - time.monotonic()) > 0:
+            signals.check()
+            select.select([descriptor], [], [], min(POLL_SECONDS, left))
+    finally:
+        os.close(descriptor)
+    return process.returncode is not None
 
 
-def _end_tree(process: subprocess.Popen[bytes]) -> None:
-    """End a process that leads a group, its group, and all that descend of it.
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process of `running` and all that it started on this machine: politely, then by SIGKILL.
 
-    A process that is stopped is continued, so that it can end politely. A launcher's helpers are in groups of their
-    own, and have another parent once it has gone: they are looked for before.
+    What is stopped is continued, so that it can end politely. A launcher's helpers are in groups of their own, and have
+    another parent once it has gone: they are looked for before.
     """
-    with suppress(ProcessLookupError, psutil.NoSuchProcess):
-        tree = [psutil.Process(process.pid), *descendants(process.pid)]
-        os.killpg(process.pid, signal.SIGTERM)
-        os.killpg(process.pid, signal.SIGCONT)
-        _signal(tree, signal.SIGCONT)
+    if process.poll() is None:
+        members = family(process.pid)
+        _signal_group(process.pid, signal.SIGTERM)
+        _signal_group(process.pid, signal.SIGCONT)
+        _signal(members, signal.SIGCONT)
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=GRACE_SECONDS)
-        _signal(tree, signal.SIGKILL)
+        _signal(members, signal.SIGKILL)
+    _signal_group(process.pid, signal.SIGKILL)  # what it left there
+    process.wait()
 
 
-def descendants(pid: int) -> list[psutil.Process]:
-    """The processes of this machine that `pid` started, and those that they started."""
-    return list(psutil.Process(pid).children(recursive=True))
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all that it and its children started on this machine; empty once it has gone."""
+    try:
+        leader = psutil.Process(pid)
+        return [leader, *leader.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
@@ -82,11 +98,6 @@ def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None
             process.send_signal(number)
 
 
-@contextmanager
-def process_descriptor(pid: int) -> Iterator[int]:
-    """A descriptor that is readable once that process has ended."""
-    descriptor = os.pidfd_open(pid)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _signal_group(leader: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(leader, number)

@@ -1,23 +1,26 @@
 """Runs one launch and turns whatever happens into records: the parent of mpiexec.
 
-A dead rank 0 cannot write why it died, so the ranks never write records. The supervisor starts mpiexec in a
-process group of its own, watches the spools, ends the group when nothing moves any more, and at the end
-reads spools, exit status and the launcher's output.
+A dead rank 0 cannot write why it died, so the ranks never write records. The supervisor starts mpiexec in a process
+group of its own, watches the spools, ends the group when nothing moves any more, and at the end reads spools, exit
+status and the launcher's output.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import select
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
+
+import psutil
 
 from dlscale.base.errors import UsageError
 from dlscale.base.files import (
@@ -30,18 +33,117 @@ from dlscale.base.files import (
     write_atomically,
 )
 from dlscale.base.redaction import redact
-from dlscale.benchmarks.launch import causes
-from dlscale.benchmarks.launch.causes import EndWatch
-from dlscale.benchmarks.launch.interrupts import caught
-from dlscale.benchmarks.launch.processes import descendants, process_descriptor, running
+from dlscale.benchmarks.launch import causes, signals
+from dlscale.benchmarks.launch.causes import End
+from dlscale.benchmarks.launch.processes import POLL_SECONDS, family, running, wait
 from dlscale.benchmarks.rank.checkpoints import last_checkpoint_step
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import SavedTraining, assemble
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.record import Failure, LaunchMetadata, Record
-from dlscale.benchmarks.records.spool import SPEC_FILE, RankError, RankSpool, read_spools
+from dlscale.benchmarks.records.spool import (
+    SPEC_FILE,
+    RankError,
+    RankInfo,
+    RankSpool,
+    parse_event,
+    read_spools,
+)
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.rules import STALL_SECONDS
+
+LOG_FILE = "output.log"
+METADATA_FILE = "metadata.json"
+LOG_TAIL_LINES = 30
+REVIEW_SECONDS = 10.0  # a launcher must have seen by then that its ranks have ended, or that one died
+STATE_SECONDS = 1.0  # a stop that other ranks give up on takes longer
+LONGEST_LINE = 1 << 16  # of a spool's first event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedLaunch:
+    """A launch, ready to be started, or what is left of one that was."""
+
+    spec: LaunchSpec
+    metadata: LaunchMetadata
+    spool: Path
+    command: Sequence[str] = ()
+    environment: Mapping[str, str]  # of the launcher
+
+    @property
+    def num_processes(self) -> int:
+        return self.spec.cases[0].cell.num_processes
+
+    def spools(self) -> list[RankSpool]:
+        """What its processes have written so far."""
+        return read_spools(self.spool, self.num_processes)
+
+
+def supervise(prepared: PreparedLaunch, store: Store) -> list[Record]:
+    """Run a launch to its end, write its records, and return them. A failure is a record, not an exception.
+
+    KeyboardInterrupt ends the launch, keeps what it had finished, and is raised again.
+    """
+    make_folder(prepared.spool)
+    # Not forced to the disk: a machine that goes down loses the launch, too.
+    write_atomically(prepared.spool / SPEC_FILE, prepared.spec.model_dump_json(), durable=False)
+    write_atomically(prepared.spool / METADATA_FILE, prepared.metadata.model_dump_json(), durable=False)
+    with signals.deferred():
+        try:
+            failure = _run(prepared)
+        except BaseException:
+            failure = Failure(
+                kind="interrupted", rank=None, message="dlscale was stopped while this case ran"
+            )
+            collect(prepared, store, failure)
+            raise
+        return collect(prepared, store, failure)
+
+
+def _run(prepared: PreparedLaunch) -> Failure | None:
+    """Start the launch and see it to its end, which it has when this returns."""
+    with ExitStack() as stack:
+        log = stack.enter_context(os.fdopen(open_regular(prepared.spool / LOG_FILE, APPENDED), "ab"))
+        try:
+            process = stack.enter_context(
+                running(prepared.command, environment=prepared.environment, output=log)
+            )
+        except OSError as error:
+            message = f"{redact(prepared.command[0])} cannot be started: {error.strerror}"
+            return Failure(kind="unavailable", rank=None, message=message)
+        return _watch(process, prepared)
+
+
+def _watch(process: subprocess.Popen[bytes], prepared: PreparedLaunch) -> Failure | None:
+    """Wait for the launch; None if it ended well or by a failed gate, which is in its spools."""
+    heartbeat, settled = Watchdog(), Watchdog()
+    reviewed = time.monotonic()
+    with EndWatch(prepared.spool) as watch:
+        while not wait(process, POLL_SECONDS):
+            ends = watch.look()
+            silence = heartbeat.seconds(last_heartbeat(prepared.spool))
+            is_settled = bool(ends) and settled.seconds(len(ends)) > REVIEW_SECONDS
+            is_odd = is_settled or silence > causes.SHORTEST_STALL
+            if not is_odd or time.monotonic() < reviewed + REVIEW_SECONDS:
+                continue
+            reviewed, spools = time.monotonic(), prepared.spools()
+            if is_settled and causes.is_over(ends, spools):
+                break  # and the launcher, which is stopped or has lost its way, is ended by our caller
+            if silence > min(STALL_SECONDS, causes.learnt_stall(spools)):
+                return causes.failure_of_a_stall(
+                    spools,
+                    round(silence),
+                    launcher=[member.pid for member in family(process.pid)],
+                    output=read_end(prepared.spool / LOG_FILE),
+                )
+        return causes.failure_of_an_end(
+            process.returncode or 0,
+            read_end(prepared.spool / LOG_FILE),
+            watch.look(),
+            prepared.spools(),
+            num_ranks=prepared.spec.cases[0].cell.num_ranks,
+            stopped=watch.stopped,
+        )
 
 
 class Watchdog:
@@ -63,155 +165,120 @@ def last_heartbeat(folder: Path) -> float:
     return max((path.stat().st_mtime for path in folder.glob("rank-*.jsonl")), default=0.0)
 
 
-LOG_FILE = "output.log"
-METADATA_FILE = "metadata.json"
-LOG_TAIL_LINES = 30
-POLL_SECONDS = 0.05  # often enough to notice, seldom enough not to disturb ranks that use every core
-LAUNCHER_SECONDS = 10.0  # after which it must have seen that its ranks have ended, or that one died
+class EndWatch:
+    """The ends of a launch's processes on this machine, in their order.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedLaunch:
-    """A launch, ready to be started."""
-
-    spec: LaunchSpec
-    command: Sequence[str]
-    spool: Path
-    metadata: LaunchMetadata
-    environment: Mapping[str, str]  # of the launcher
-
-
-def supervise(prepared: PreparedLaunch, store: Store) -> list[Record]:
-    """Run a launch to its end, write its records, and return them. A failure is a record, not an exception.
-
-    KeyboardInterrupt ends the launch, keeps what it had finished, and is raised again.
+    The kernel hands them out in the order in which they came, however late it is asked (epoll). Ranks on other machines
+    are not seen, nor those that end within one `look` of their first line.
     """
-    make_folder(prepared.spool)
-    # Not forced to the disk: a machine that goes down loses the launch, too.
-    write_atomically(prepared.spool / SPEC_FILE, prepared.spec.model_dump_json(), durable=False)
-    write_atomically(prepared.spool / METADATA_FILE, prepared.metadata.model_dump_json(), durable=False)
-    interrupted: BaseException | None = None
-    try:
-        failure = _run(prepared)
-    except BaseException as error:
-        caught()
-        interrupted = error
-        failure = Failure(kind="interrupted", rank=None, message="dlscale was stopped while this case ran")
-    records = collect(prepared.spool, store, prepared.metadata, prepared.spec, failure)
-    if interrupted:
-        raise interrupted
-    return records
 
+    def __init__(self, folder: Path) -> None:
+        """`folder` is the launch's spool, which each of its processes has on its command line."""
+        self._folder = folder
+        self._epoll = select.epoll()
+        self._ranks: dict[int, int] = {}  # by descriptor of the process
+        self._pids: dict[int, int] = {}  # by rank, of those on this machine
+        self._known: set[Path] = set()
+        self._ends: list[End] = []
+        self._asked = -math.inf  # when the ranks' states were, on the monotonic clock
+        self.stopped: list[int] = []  # shortly before the first of them ended, or now
 
-def _run(prepared: PreparedLaunch) -> Failure | None:
-    """Start the launch and see it to its end, which it has when this returns."""
-    with ExitStack() as stack:
-        log = stack.enter_context(os.fdopen(open_regular(prepared.spool / LOG_FILE, APPENDED), "ab"))
-        try:
-            process = stack.enter_context(
-                running(prepared.command, environment=prepared.environment, output=log)
-            )
-        except OSError as error:
-            message = f"{redact(prepared.command[0])} cannot be started: {error.strerror}"
-            return Failure(kind="unavailable", rank=None, message=message)
-        return _watch(process, prepared)
+    def __enter__(self) -> EndWatch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in self._ranks:
+            os.close(descriptor)
+        self._epoll.close()
+
+    def look(self) -> list[End]:
+        """Watch the ranks that have written their process id since the last look; all ends so far, in order."""
+        for rank, pid in self._started():
+            with suppress(ProcessLookupError, psutil.Error):
+                descriptor = os.pidfd_open(pid)
+                self._ranks[descriptor] = rank
+                # Asked after the descriptor is there: the id can no longer go to another process. On another machine
+                # one of ours may have the same.
+                if str(self._folder) in psutil.Process(pid).cmdline():
+                    self._pids[rank] = pid
+                    self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLONESHOT)
+        if self._ranks:
+            now = time.monotonic()
+            if not self._ends and now > self._asked + STATE_SECONDS:
+                self._asked = now
+                states = {rank: causes.status_of(pid) for rank, pid in self._pids.items()}
+                self.stopped = [rank for rank, state in states.items() if state in causes.STOPPED]
+            ended = self._epoll.poll(0, len(self._ranks))
+            self._ends += [End(self._ranks[descriptor], time.time()) for descriptor, _ in ended]
+        return self._ends
+
+    def _started(self) -> Iterator[tuple[int, int]]:
+        for path in self._folder.glob("rank-*.jsonl"):
+            if path in self._known:
+                continue
+            try:
+                with os.fdopen(open_regular(path), "rb") as file:
+                    line = file.readline(LONGEST_LINE)
+            except OSError:
+                continue
+            if line.endswith(b"\n"):
+                self._known.add(path)
+                with suppress(ValueError):  # damaged, as whoever reads the whole spool will see
+                    _, event = parse_event(line)
+                    if isinstance(event, RankInfo):
+                        yield int(path.stem.removeprefix("rank-")), event.pid
 
 
 def refuse(prepared: PreparedLaunch, store: Store, reason: str) -> list[Record]:
     """The records of a launch that cannot be started here. One that says the same already is not written again."""
-    spools = [RankSpool(rank) for rank in range(prepared.spec.cases[0].cell.num_processes)]
+    spools = [RankSpool(rank) for rank in range(prepared.num_processes)]
     failure = Failure(kind="unavailable", rank=None, message=redact(reason))
     records = []
     for index, case in enumerate(prepared.spec.cases):
-        latest = store.latest(case)
-        if latest is None or latest.failure != failure:
-            attempt = store.next_attempt(case)
-            latest = assemble(
-                case,
-                index,
-                spools,
-                attempt=attempt,
-                metadata=prepared.metadata,
-                failure=failure,
-                saved=_saved_training(case, prepared.spec, store),
-            )
-            store.add(latest)
-        records.append(latest)
+        record = store.latest(case)
+        if record is None or record.failure != failure:
+            record = _write(prepared, store, index, spools=spools, failure=failure)
+        records.append(record)
     return records
 
 
-def collect(
-    spool_folder: Path,
-    store: Store,
-    metadata: LaunchMetadata,
-    spec: LaunchSpec,
-    failure: Failure | None,
-) -> list[Record]:
+def collect(prepared: PreparedLaunch, store: Store, failure: Failure | None) -> list[Record]:
     """Write the records of a launch that has ended, and clear its spool.
 
     A case that this launch has a record of already is left out: dlscale was killed between two of its records. Where
     the lines of a case are damaged, its record is a failure that names them, and the spool is set aside.
     """
-    spools = read_spools(spool_folder, spec.cases[0].cell.num_processes)
+    spools = prepared.spools()
+    empty = [RankSpool(spool.rank) for spool in spools]
     damaged = [damage for spool in spools for damage in spool.damage]
     set_aside = bool(damaged)
-    kept = _unused(store.damaged_folder / spool_folder.name)
+    kept = _unused(store.damaged_folder / prepared.spool.name)
     if failure:
-        failure = failure.model_copy(update={"log_tail": _log_tail(spool_folder, spools)})
-
-    def write(case: Case, index: int, spools: Sequence[RankSpool], failure: Failure | None) -> Record:
-        attempt = store.next_attempt(case)
-        record = assemble(
-            case,
-            index,
-            spools,
-            attempt=attempt,
-            metadata=metadata,
-            failure=failure,
-            saved=_saved_training(case, spec, store),
-        )
-        store.add(record)
-        return record
-
-    def try_to_write(case: Case, index: int) -> Record:
-        nonlocal set_aside
-        problems = [damage.problem for damage in damaged if damage.may_be_of(index)]
-        if not problems:
-            try:
-                return write(case, index, spools, failure)
-            except (ValueError, ArithmeticError) as error:  # numbers that no launch has
-                problems, set_aside = [str(error)], True
-        return write(
-            case, index, [RankSpool(spool.rank) for spool in spools], _damaged(problems, kept, failure)
-        )
-
+        failure = failure.model_copy(update={"log_tail": _log_tail(prepared.spool, spools)})
     records = []
-    for index, case in enumerate(spec.cases):
-        if _has_record(store, case, metadata):
+    for index, case in enumerate(prepared.spec.cases):
+        latest = _latest(store, case)
+        if latest is not None and latest.started_at == prepared.metadata.started_at:
             continue
-        record = try_to_write(case, index)
+        problems = [damage.problem for damage in damaged if damage.may_be_of(index)]
+        try:
+            if problems:
+                raise ValueError(problems[0] + f", and {len(problems) - 1} more" * (len(problems) > 1))
+            record = _write(prepared, store, index, spools=spools, failure=failure)
+        except (ValueError, ArithmeticError) as error:  # or numbers that no launch has
+            set_aside = True
+            damage = _damage_failure(str(error), kept, failure)
+            record = _write(prepared, store, index, spools=empty, failure=damage)
         records.append(record)
-        saved = spec.checkpoints_of(case)
+        saved = prepared.spec.checkpoints_of(case)
         # What failed a gate would fail it again; after any other end of a training the next attempt resumes.
         if saved and (record.failure is None or record.failure.kind == "gate"):
             rmtree(saved, ignore_errors=True)
     if set_aside:
-        _set_aside(spool_folder, kept)
+        _set_aside(prepared.spool, kept)
     else:
-        rmtree(spool_folder)
+        rmtree(prepared.spool)
     return records
-
-
-def _saved_training(case: Case, spec: LaunchSpec, store: Store) -> SavedTraining | None:
-    """What the disk has of a training with a target, and of its launches so far; None where it is not saved."""
-    folder = spec.checkpoints_of(case)
-    if folder is None or case.cell.target is None:
-        return None
-    try:
-        latest = store.latest(case)
-    except UsageError:  # damaged, which the reports name
-        latest = None
-    return SavedTraining(step=last_checkpoint_step(folder), launches=latest.launches if latest else [])
 
 
 def collect_leftovers(spool_folder: Path, store: Store, *, planned: Iterable[str]) -> int:
@@ -232,7 +299,8 @@ def collect_leftovers(spool_folder: Path, store: Store, *, planned: Iterable[str
             if spec.checkpoints:
                 spec = spec.model_copy(update={"checkpoints": str(store.checkpoints_folder)})
             failure = Failure(kind="interrupted", rank=None, message="dlscale was killed while this case ran")
-            collect(folder, store, metadata, spec, failure)
+            left = PreparedLaunch(spec=spec, metadata=metadata, spool=folder, environment={})
+            collect(left, store, failure)
         except (OSError, ValueError) as error:
             if isinstance(error, FileNotFoundError) and not any(folder.glob("rank-*.jsonl")):
                 rmtree(folder)  # killed before its ranks were started: nothing was measured
@@ -243,10 +311,49 @@ def collect_leftovers(spool_folder: Path, store: Store, *, planned: Iterable[str
     return num_collected
 
 
-def _damaged(problems: Sequence[str], kept: Path, failure: Failure | None) -> Failure:
+def now() -> str:
+    """The time as records write it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _write(
+    prepared: PreparedLaunch,
+    store: Store,
+    index: int,
+    *,
+    spools: Sequence[RankSpool],
+    failure: Failure | None,
+) -> Record:
+    """The record of the launch's case number `index`, written. Raises ValueError as `assemble` and `Store.add`."""
+    case, latest = prepared.spec.cases[index], None
+    saved, folder = None, prepared.spec.checkpoints_of(case)
+    if folder and case.cell.target:
+        latest = _latest(store, case)
+        saved = SavedTraining(step=last_checkpoint_step(folder), launches=latest.launches if latest else [])
+    record = assemble(
+        case,
+        index,
+        spools,
+        attempt=store.next_attempt(case),
+        metadata=prepared.metadata,
+        failure=failure,
+        saved=saved,
+    )
+    store.add(record)
+    return record
+
+
+def _latest(store: Store, case: Case) -> Record | None:
+    """The latest attempt at a case; None also where it is damaged, which the reports name."""
+    try:
+        return store.latest(case)
+    except UsageError:
+        return None
+
+
+def _damage_failure(problem: str, kept: Path, failure: Failure | None) -> Failure:
     """The failure of a case whose part of the spool is damaged; `failure` is why its launch ended early, if it did."""
-    more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-    message = f"the spool is damaged and kept as {kept.parent.name}/{kept.name}: {problems[0]}{more}"
+    message = f"the spool is damaged and kept as {kept.parent.name}/{kept.name}: {problem}"
     if failure is None:
         return Failure(kind="error", rank=None, message=message)
     return failure.model_copy(update={"message": f"{failure.message}; {message}"})
@@ -264,53 +371,6 @@ def _set_aside(folder: Path, kept: Path) -> None:
         folder.rename(kept)
     except OSError as error:
         raise UsageError(f"{folder} is damaged and cannot be moved to {kept}: {error.strerror}") from None
-
-
-def _has_record(store: Store, case: Case, metadata: LaunchMetadata) -> bool:
-    """Whether the latest attempt at the case is of the launch with this metadata."""
-    try:
-        latest = store.latest(case)
-    except UsageError:  # damaged, which the reports name; another attempt stands beside it
-        return False
-    return latest is not None and latest.started_at == metadata.started_at
-
-
-def now() -> str:
-    """The time as records write it."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _watch(process: subprocess.Popen[bytes], prepared: PreparedLaunch) -> Failure | None:
-    """Wait for the launch; None if it ended well or by a failed gate, which is in its spools."""
-    limit: float | None = None  # of the present silence, once it is long
-    watchdog, settled = Watchdog(), Watchdog()
-    cell = prepared.spec.cases[0].cell
-    with EndWatch(prepared.spool) as watch, process_descriptor(process.pid) as launcher:
-        while process.poll() is None:
-            select.select([launcher], [], [], POLL_SECONDS)  # as a sleep, but no longer than the launch
-            ends = watch.look()
-            if ends and settled.seconds(len(ends)) > LAUNCHER_SECONDS:
-                settled = Watchdog()
-                if causes.is_over(ends, read_spools(prepared.spool, cell.num_processes)):
-                    break  # and the launcher, which is stopped or has lost its way, is ended by our caller
-            silence = watchdog.seconds(last_heartbeat(prepared.spool))
-            if silence < causes.SHORTEST_STALL:
-                limit = None
-            elif limit is None:  # once in a silence
-                limit = min(STALL_SECONDS, causes.learnt_stall(read_spools(prepared.spool, cell.num_ranks)))
-            if silence > (STALL_SECONDS if limit is None else limit):
-                return causes.failure_of_a_stall(
-                    read_spools(prepared.spool, cell.num_processes),
-                    round(silence),
-                    launcher=[process.pid, *(child.pid for child in descendants(process.pid))],
-                    output=read_end(prepared.spool / LOG_FILE),
-                )
-        ends = watch.look()
-    output = read_end(prepared.spool / LOG_FILE)
-    spools = read_spools(prepared.spool, cell.num_processes)
-    return causes.failure_of_an_end(
-        process.returncode or 0, output, ends, spools, num_ranks=cell.num_ranks, stopped=watch.stopped
-    )
 
 
 def _log_tail(folder: Path, spools: Sequence[RankSpool]) -> str:

@@ -14,7 +14,7 @@ from dlscale.base import launchers
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.benchmarks.launch import environment
-from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.launch.probe import Probe, Question
 from dlscale.benchmarks.message_sizes.peers import BETWEEN_GPUS, Peer, load_peers, named_peers
 from dlscale.benchmarks.systems.start import Installation, start_on
 from dlscale.benchmarks.systems.system import System
@@ -106,7 +106,9 @@ def cluster_here(
         raise UsageError(
             f"--ranks-per-node {per_node}: nodes of {system.name} have {system.num_cores()} cores; give at most that"
         )
-    report = environment.probe(installation, [(peer.name, "torch") for peer in load_peers("between_nodes")])
+    report = environment.probe(
+        installation, Question(pairs=[(peer.name, "torch") for peer in load_peers("between_nodes")])
+    )
     return Cluster(
         system=system,
         installation=installation,

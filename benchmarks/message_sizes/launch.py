@@ -27,9 +27,9 @@ from dlscale.base.launchers import Flavour, flavour_of
 from dlscale.base.parsing import parse_json_object
 from dlscale.base.redaction import redact
 from dlscale.base.variables import passed_on
+from dlscale.benchmarks.launch import signals
 from dlscale.benchmarks.launch.causes import last_words, who_died
-from dlscale.benchmarks.launch.interrupts import undisturbed
-from dlscale.benchmarks.launch.processes import end_group, process_descriptor, running
+from dlscale.benchmarks.launch.processes import POLL_SECONDS, end, running, wait
 from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes.cluster import Cluster
 from dlscale.benchmarks.message_sizes.peers import OWN, Peer, PeerSetting, Place, peer_variables
@@ -135,8 +135,7 @@ def run_together(
 
     A failure is in its launch's record, not an exception; nothing that was started is left running.
     """
-    stack = ExitStack()
-    try:
+    with signals.deferred(), ExitStack() as stack:
         launches = [_Launch(order, machine, stack, num_together=len(orders)) for order in orders]
         for launch in launches:
             starting(launch.order)
@@ -151,9 +150,6 @@ def run_together(
             launch.record(position=position + index, together=together)
             for index, launch in enumerate(launches)
         ]
-    finally:
-        with undisturbed():
-            stack.close()
 
 
 class _Launch:
@@ -210,26 +206,26 @@ class _Launch:
     def _run(self, process: subprocess.Popen[bytes]) -> None:
         """It has the machine until it waits, has ended, or has had more than its time."""
         begin = time.monotonic()
-        end = begin + self.order.limit_seconds + GRACE_SECONDS - self._seconds
-        self.is_waiting = self._waits(process, end)
+        last = begin + self.order.limit_seconds + GRACE_SECONDS - self._seconds
+        self.is_waiting = self._waits(process, last)
         if not self.is_waiting:
-            try:
-                process.wait(timeout=max(0.0, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
+            if not wait(process, last - time.monotonic()):
                 self._failure = f"not finished after {self.order.limit_seconds:.0f} s, and ended"
-            end_group(process)
+            end(process)
         self._seconds += time.monotonic() - begin
 
-    def _waits(self, process: subprocess.Popen[bytes], end: float) -> bool:
+    def _waits(self, process: subprocess.Popen[bytes], last: float) -> bool:
         """Whether it waits for its turn, as soon as it does; False if it ends before, or its time does."""
         if self._waiting < 0:
             return False
-        watch = select.poll()
-        watch.register(self._waiting, select.POLLIN)
-        with process_descriptor(process.pid) as launcher:
-            watch.register(launcher, select.POLLIN)
-            events = dict(watch.poll(max(0.0, 1000 * (end - time.monotonic()))))
-        return bool(events.get(self._waiting, 0) & select.POLLIN) and bool(os.read(self._waiting, 1))
+        while time.monotonic() < last:
+            ready, _, _ = select.select([self._waiting], [], [], POLL_SECONDS)
+            if ready:
+                return bool(os.read(self._waiting, 1))  # empty: all of its ranks have ended
+            if process.poll() is not None:
+                return False
+            signals.check()
+        return False
 
     def _fifo(self, name: str, flags: int) -> int:
         path = self._folder / name

@@ -29,7 +29,7 @@ from dlscale.base.strings import Name, Text
 from dlscale.base.variables import BUILD, passed_on
 from dlscale.benchmarks.horovod_build import RECIPE as HOROVOD_RECIPE
 from dlscale.benchmarks.horovod_build import build_horovod, pins
-from dlscale.benchmarks.launch.gpus import Gpus
+from dlscale.benchmarks.launch.probe import SeenGpus
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES
 from dlscale.benchmarks.records.message_sizes import Collective
 from dlscale.benchmarks.systems.start import Installation
@@ -181,14 +181,16 @@ def _own_unusable(name: str, place: Place) -> str | None:
     return None
 
 
-def with_libraries(peers: Sequence[Peer], ranks_per_node: int, see: Callable[[], Gpus]) -> list[Peer]:
+def with_libraries(
+    peers: Sequence[Peer], ranks_per_node: int, see: Callable[[], list[SeenGpus]]
+) -> list[Peer]:
     """The peers; one between GPUs has the name of what torch calls so, NCCL or RCCL, and its version.
 
     Raises UsageError if a rank of a node would have no GPU of its own.
     """
     if not any(peer.name in BETWEEN_GPUS for peer in peers):
         return list(peers)
-    (gpus,) = see().seen
+    (gpus,) = see()
     found = len(gpus.names)
     if 0 < found < ranks_per_node:
         raise UsageError(

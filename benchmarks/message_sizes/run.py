@@ -25,9 +25,8 @@ import psutil
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, format_size
-from dlscale.benchmarks.launch import gpus
-from dlscale.benchmarks.launch.other_load import read_other_load
-from dlscale.benchmarks.launch.probe import commit, describe_node
+from dlscale.benchmarks.launch import environment
+from dlscale.benchmarks.launch.probe import Question, SeenGpus, commit, describe_node, see_gpus
 from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes import launch
 from dlscale.benchmarks.message_sizes.cluster import Cluster
@@ -289,9 +288,8 @@ class Run:
         if all(state.unusable for state in states):
             reasons = "; ".join(f"{state.name}: {state.unusable}" for state in states)
             raise UsageError(f"nothing can be measured ({reasons})")
-        load = read_other_load(gpus=False)
-        if not load.quiet:
-            self._tell(f"warning: the machine is busy: {load.text}")
+        if load := environment.other_load():
+            self._tell(f"warning: the machine is busy: {load}")
         campaign = MessageSizeRun(
             started=now(),
             commit=commit(),
@@ -329,9 +327,11 @@ class Run:
             reason, versions = unusable(peer, place), note.versions if note else {}
         return PeerState(name=peer.name, title=peer.title, kind=peer.kind, versions=versions, unusable=reason)
 
-    def _see_gpus(self) -> gpus.Gpus:
+    def _see_gpus(self) -> list[SeenGpus]:
         """What torch sees of the GPUs: the environment's on nodes, else that of this program."""
-        return gpus.ask(self._cluster.installation, ["torch"]) if self._cluster else gpus.see(["torch"])
+        if self._cluster:
+            return environment.probe(self._cluster.installation, Question(gpus=["torch"])).gpus
+        return see_gpus(["torch"])
 
     def measure(self) -> None:
         """Everything, for every number of ranks, within the budget; finished launches are kept whatever happens."""

@@ -25,7 +25,7 @@ import click
 from dlscale.base import launchers
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch import environment
-from dlscale.benchmarks.launch.gpus import ask
+from dlscale.benchmarks.launch.probe import Question
 from dlscale.benchmarks.systems.start import default_environment, find_installation
 from dlscale.benchmarks.systems.system import GPU_BACKEND, load_system
 from dlscale.collectives import NAMES, capabilities
@@ -61,7 +61,8 @@ def main(folder: str, device: str) -> None:
     machine = load_system("local")
     installation = find_installation(machine, default_environment(machine))
     installed = [framework for framework in FRAMEWORKS if importlib.util.find_spec(framework)]
-    found = ask(installation, installed).seen
+    report = environment.probe(installation, Question(gpus=installed))
+    found = report.gpus
     usable = {one.framework: len(one.names) for one in found if one.names}
     between = {one.framework: one.backend or GPU_BACKEND for one in found}
     if device == "cpu":
@@ -69,7 +70,7 @@ def main(folder: str, device: str) -> None:
     elif not usable:
         what = " and ".join(f"{one.framework} {one.version}" for one in found)
         raise UsageError(f"no GPU: {what} see{'s' * (len(found) == 1)} none; {GPU_HELP}")
-    flavour = environment.check_mpi(installation, environment.probe(installation))
+    flavour = environment.check_mpi(installation, report)
     failed = []
     for framework, num_gpus in usable.items():
         backends = [

@@ -4,8 +4,8 @@ import pytest
 from click.testing import CliRunner
 
 from dlscale.benchmarks.cli import cli
-from dlscale.benchmarks.launch import environment, gpus
-from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.launch import environment
+from dlscale.benchmarks.launch.probe import Probe, SeenGpus
 
 
 @pytest.mark.slow
@@ -19,7 +19,7 @@ def test_it_runs_where_every_framework_is_installed():
 
 
 def test_it_says_whose_gpus_it_looked_for_and_by_what_they_exchange(monkeypatch):
-    seen = gpus.SeenGpus(
+    seen = SeenGpus(
         framework="torch",
         version="2.11.0+rocm6.4",
         names=["AMD Instinct MI250X"],
@@ -28,8 +28,8 @@ def test_it_says_whose_gpus_it_looked_for_and_by_what_they_exchange(monkeypatch)
         library="RCCL 2.22.3",
         without_tf32=[],
     )
-    monkeypatch.setattr(gpus, "makers", lambda: {"NVIDIA": False, "AMD": True, "Intel": False})
-    monkeypatch.setattr(gpus, "ask", lambda *_: gpus.Gpus(seen=[seen]))
+    makers = {"NVIDIA": False, "AMD": True, "Intel": False}
+    monkeypatch.setattr("dlscale.benchmarks.cli.doctor.gpu_makers", lambda: makers)
     probe = Probe(
         versions={"torch": "2.11.0"},
         mpi="mpich",
@@ -39,7 +39,10 @@ def test_it_says_whose_gpus_it_looked_for_and_by_what_they_exchange(monkeypatch)
         commit="c",
         node={"num_cores": 8, "cpu_model": "EPYC", "memory_gib": 512},
     )
-    monkeypatch.setattr(environment, "probe", lambda *_: probe)
+    seeing = probe.model_copy(update={"gpus": [seen]})
+    monkeypatch.setattr(
+        environment, "probe", lambda _, question: seeing if "torch" in question.gpus else probe
+    )
     monkeypatch.setattr(environment, "mpi_threads", lambda _: "multiple")
     lines = CliRunner().invoke(cli, ["doctor"], catch_exceptions=False).output.splitlines()
     assert "GPUs of this machine: NVIDIA none, AMD yes, Intel none" in lines

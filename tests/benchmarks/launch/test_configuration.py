@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.base.quantities import Count, Quantity, TextFact
-from dlscale.benchmarks.launch.configuration import configuration, stated_fabric
+from dlscale.benchmarks.launch.campaign import configuration
 from dlscale.benchmarks.launch.preparing import campaign_for_rehearsal
 from dlscale.benchmarks.records.nodes import batch_job
 from dlscale.benchmarks.study.study import load_study
@@ -28,8 +28,12 @@ def test_a_fabric_is_told_in_base_units():
         bandwidth=Quantity(value="8 GB/s", number=8e9, source="s"),
         nics_per_node=Count(value=1, source="s"),
     )
-    found = stated_fabric(load_system("local").model_copy(update={"fabric": network}))
-    assert found == {"name": "Aries", "bandwidth": 8e9, "nics_per_node": 1}
+    system = load_system("local").model_copy(update={"fabric": network})
+    assert configuration(load_study("weak-scaling"), system).fabric == {
+        "name": "Aries",
+        "bandwidth": 8e9,
+        "nics_per_node": 1,
+    }
 
 
 SLURM = {

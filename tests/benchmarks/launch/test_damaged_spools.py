@@ -216,6 +216,7 @@ def test_a_damaged_spool_of_a_launch_that_runs_is_a_failure_too(left_behind):
     edit(folder, b"window", b"widow")
     spec = LaunchSpec.model_validate_json((folder / SPEC_FILE).read_bytes())
     metadata = LaunchMetadata.model_validate_json((folder / METADATA_FILE).read_bytes())
-    records = supervisor.collect(folder, store, metadata, spec, None)
+    left = supervisor.PreparedLaunch(spec=spec, metadata=metadata, spool=folder, environment={})
+    records = supervisor.collect(left, store, None)
     assert [record.failure and record.failure.kind for record in records] == ["error", None]
     assert "rank-00001.jsonl, line 3: unknown event 'widow'" in records[0].failure.message

@@ -96,7 +96,7 @@ TORCHRUN_EXIT = TORCHRUN.format("7 (pid: 3821)", "To enable traceback see: https
         (PALS_EXIT, Death(rank=0, how="exited with code 134")),
         (MPICH_DEATH, Death(pid=4826, how="Killed (signal 9)")),
         (OPENMPI_DEATH, Death(rank=1, how="signal 9")),
-        (OPENMPI_EXIT, Death(rank=1, how="exit status 3")),
+        (OPENMPI_EXIT, Death(rank=1, how="Exit code: 3")),
         ("all went well", None),
     ],
 )

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from dlscale.benchmarks.launch import causes
-from dlscale.benchmarks.launch.causes import EndWatch
+from dlscale.benchmarks.launch import supervisor
+from dlscale.benchmarks.launch.supervisor import EndWatch
 from dlscale.benchmarks.records.spool import RankError, SpoolWriter, format_event
 from tests.benchmarks.spools import rank_info
 
@@ -95,7 +95,7 @@ def test_nothing_stays_open(start, tmp_path):
 
 
 def test_a_rank_that_is_stopped_when_another_ends_is_known(start, tmp_path, monkeypatch):
-    monkeypatch.setattr(causes, "STATE_SECONDS", 0.0)
+    monkeypatch.setattr(supervisor, "STATE_SECONDS", 0.0)
     children = [start(str(tmp_path)) for _ in range(3)]
     for rank, child in enumerate(children):
         write(tmp_path, rank, rank_info(rank, pid=child.pid))

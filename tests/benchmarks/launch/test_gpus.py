@@ -4,9 +4,9 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Count
-from dlscale.benchmarks.launch import gpus
-from dlscale.benchmarks.launch.gpus import Gpus, SeenGpus, with_gpus
-from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.launch import environment
+from dlscale.benchmarks.launch.preparing import check_gpus, prepare_campaign
+from dlscale.benchmarks.launch.probe import Probe, SeenGpus, gpu_makers
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import load_study
@@ -25,8 +25,12 @@ PROBE = Probe(
 )
 
 
-def digest_of(probe):
-    return probe.fingerprint(frameworks=["torch"], backends=["none"], launcher="mpiexec").digest
+def fingerprint_of(probe):
+    return probe.fingerprint(frameworks=["torch"], backends=["none"], launcher="mpiexec")
+
+
+def reporting(*gpus):
+    return PROBE.model_copy(update={"gpus": list(gpus)})
 
 
 def with_cores(number):
@@ -63,22 +67,6 @@ def one_line(caught):
     return text
 
 
-class Installation:
-    name = ".venv"
-
-
-def answering(monkeypatch, *found):
-    """The environment says so; returns the questions that it is asked."""
-    asked = []
-
-    def ask(installation, frameworks):
-        asked.append(list(frameworks))
-        return Gpus(seen=[one for one in found if one.framework in frameworks])
-
-    monkeypatch.setattr(gpus, "ask", ask)
-    return asked
-
-
 def test_the_study_puts_its_device_into_every_cell():
     assert {cell.device for cell in cells(plan())} == {"gpu"}
     assert {cell.device for cell in cells(plan(device=None))} == {"cpu"}
@@ -108,21 +96,30 @@ def test_all_backends_are_those_of_the_device_and_the_others_are_told(device):
         assert any(warning.startswith(said) for warning in found.warnings)
 
 
-def test_a_study_on_cores_asks_for_no_gpus(monkeypatch):
-    asked = answering(monkeypatch)
-    assert with_gpus(Installation(), PROBE, plan(device=None)) is PROBE
-    assert asked == []
+@pytest.mark.parametrize(("device", "asked"), [(None, []), ("gpu", ["torch"])])
+def test_only_a_study_on_gpus_asks_for_them_in_the_same_question(monkeypatch, tmp_path, device, asked):
+    questions = []
+
+    def probe(_, question):
+        questions.append(question)
+        return reporting(seen()) if question.gpus else PROBE
+
+    monkeypatch.setattr(environment, "probe", probe)
+    monkeypatch.setattr(environment, "check_mpi", lambda *_, **__: "mpich")
+    study = load_study("weak-scaling", backends=["none"], ranks=[1], preset="tiny", device=device)
+    campaign = prepare_campaign(
+        study, load_system("local"), environment_name=None, data="synthetic", results=tmp_path
+    )
+    assert [question.gpus for question in questions] == [asked]
+    assert ("gpus_torch" in campaign.fingerprint.node) == bool(asked)
 
 
-def test_gpus_belong_to_the_fingerprint(monkeypatch):
-    asked = answering(monkeypatch, seen(), seen("tensorflow"))
-    found = with_gpus(Installation(), PROBE, plan())
-    assert asked == [["torch"]]
-    assert found.node == {"num_cores": 8, "gpus_torch": "NVIDIA A100, NVIDIA A100"}
-    assert found.versions == {"torch": "2.13.0", "torch_cuda": "13.0"}
-    assert digest_of(found) != digest_of(PROBE)
-    both = with_gpus(Installation(), PROBE, plan(frameworks=["torch", "tensorflow"]))
-    assert both.versions["tensorflow"] == "2.13.0"
+def test_gpus_belong_to_the_fingerprint():
+    found = fingerprint_of(reporting(seen(), seen("tensorflow")))
+    assert found.node["gpus_torch"] == "NVIDIA A100, NVIDIA A100"
+    assert found.versions["torch_cuda"] == "13.0"
+    assert found.versions["tensorflow"] == "2.13.0"
+    assert found.digest != fingerprint_of(PROBE).digest
 
 
 @pytest.mark.parametrize(
@@ -132,19 +129,18 @@ def test_gpus_belong_to_the_fingerprint(monkeypatch):
         (seen(num_gpus=1), [1, 2], ["2 ranks per node", "sees 1", "--ranks 1"]),
     ],
 )
-def test_too_few_gpus_are_told_in_one_line(monkeypatch, found, ranks, words):
-    answering(monkeypatch, found)
+def test_too_few_gpus_are_told_in_one_line(found, ranks, words):
     with pytest.raises(UsageError) as caught:
-        with_gpus(Installation(), PROBE, plan(ranks=ranks))
+        check_gpus(reporting(found), plan(ranks=ranks), environment=".venv")
     for word in words:
         assert word in one_line(caught)
 
 
-def test_tf32_is_refused_where_a_gpu_has_none(monkeypatch):
-    answering(monkeypatch, seen(num_gpus=1, old=["Tesla V100"]))
-    with_gpus(Installation(), PROBE, plan(precision="fp32"))
+def test_tf32_is_refused_where_a_gpu_has_none():
+    report = reporting(seen(num_gpus=1, old=["Tesla V100"]))
+    check_gpus(report, plan(precision="fp32"), environment=".venv")
     with pytest.raises(UsageError) as caught:
-        with_gpus(Installation(), PROBE, plan(axes={"precision": ["fp32", "tf32"]}))
+        check_gpus(report, plan(axes={"precision": ["fp32", "tf32"]}), environment=".venv")
     for word in ("precision tf32", "torch 2.13.0 of environment", "Tesla V100", "8.0", "choose fp32 or bf16"):
         assert word in one_line(caught)
 
@@ -169,6 +165,6 @@ def test_the_kernel_says_whose_gpus_are_here(files, found, tmp_path):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    known = gpus.makers(tmp_path)
+    known = gpu_makers(tmp_path)
     assert [maker for maker, here in known.items() if here] == found
     assert list(known) == ["NVIDIA", "AMD", "Intel"]

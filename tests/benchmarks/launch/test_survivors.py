@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.launch import causes, processes, supervisor
+from dlscale.benchmarks.launch import causes, processes, signals, supervisor
 from dlscale.benchmarks.launch.causes import failure_of_a_stall
 from dlscale.benchmarks.launch.processes import running
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, supervise
@@ -108,7 +108,8 @@ def test_the_end_of_a_launch_reaches_its_helpers_though_one_is_stopped(tmp_path,
 def interruptible():
     """Tests in the background of a shell are born deaf to interrupts."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
+    with signals.handled("test"):
+        yield
     signal.signal(signal.SIGINT, before)
 
 
@@ -126,7 +127,6 @@ def test_a_second_interrupt_does_not_stop_the_clearing_up(tmp_path, cleared, mon
 
     with (tmp_path / "log").open("wb") as log, pytest.raises(KeyboardInterrupt):
         run()
-    second.join()
     assert all(ended(pid) for pid in cleared)
 
 
@@ -134,7 +134,7 @@ ASKING = """
 import sys
 from pathlib import Path
 from dlscale.base.definitions import Frozen
-from dlscale.benchmarks.launch.asking import ask
+from dlscale.benchmarks.launch.environment import ask
 ask(Path(sys.argv[1]), "module", answer=Frozen)
 """
 
@@ -210,7 +210,7 @@ def supervised(tmp_path, make_record):
 
 @pytest.mark.parametrize(("how", "failure"), [("ends", None), ("dies", "killed")])
 def test_a_launcher_that_does_not_notice_the_end_is_not_waited_for(supervised, monkeypatch, how, failure):
-    monkeypatch.setattr(supervisor, "LAUNCHER_SECONDS", 0.2)
+    monkeypatch.setattr(supervisor, "REVIEW_SECONDS", 0.2)
     found = supervised(how)
     assert (found.failure and found.failure.kind) == failure
     if found.failure:
@@ -220,6 +220,7 @@ def test_a_launcher_that_does_not_notice_the_end_is_not_waited_for(supervised, m
 
 def test_a_stopped_rank_is_named_and_not_waited_for_as_long_as_at_the_start(supervised, monkeypatch):
     monkeypatch.setattr(causes, "SHORTEST_STALL", 0.5)
+    monkeypatch.setattr(supervisor, "REVIEW_SECONDS", 0.2)
     found = supervised("stops")
     assert (found.failure.kind, found.failure.rank) == ("hang", 1)
     assert "no rank wrote for " in found.failure.message

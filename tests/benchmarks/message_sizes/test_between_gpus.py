@@ -10,14 +10,14 @@ import torch
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main
-from dlscale.benchmarks.launch.gpus import Gpus, SeenGpus
+from dlscale.benchmarks.launch.probe import SeenGpus
 from dlscale.benchmarks.message_sizes import calls
 from dlscale.benchmarks.message_sizes.peers import choose_peers, with_libraries
 
 LIBRARIES = {"nccl": "RCCL 2.22.3", "xccl": "oneCCL"}
 
 
-def seeing(backend: str, num_gpus: int) -> Callable[[], Gpus]:
+def seeing(backend: str, num_gpus: int) -> Callable[[], list[SeenGpus]]:
     gpus = SeenGpus(
         framework="torch",
         version="2.13.0",
@@ -27,7 +27,7 @@ def seeing(backend: str, num_gpus: int) -> Callable[[], Gpus]:
         library=LIBRARIES[backend],
         without_tf32=[],
     )
-    return lambda: Gpus(seen=[gpus])
+    return lambda: [gpus]
 
 
 @pytest.mark.parametrize("backend", LIBRARIES)
@@ -56,7 +56,7 @@ def test_without_a_gpu(
         exchange_library=lambda: ("", ""),
         without_tf32=list,
     )
-    for module in ("models.frameworks", "benchmarks.launch.gpus"):
+    for module in ("models.frameworks", "benchmarks.launch.probe"):
         monkeypatch.setattr(f"dlscale.{module}.gpu_module", lambda _: nothing)
     with pytest.raises(SystemExit) as caught:
         main(["collectives", "--backends", backend, "--results", str(tmp_path)])

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -361,6 +362,7 @@ def test_an_environment_without_gpus_says_so(framework):
     refused = subprocess.run([sys.executable, "-c", prepare], capture_output=True, text=True, check=False)
     assert "UsageError: device gpu was asked for" in refused.stderr
     assert "sees no GPU here; see docs/gpu.md" in refused.stderr
-    command = [sys.executable, "-m", "dlscale.benchmarks.launch.gpus", framework]
+    question = json.dumps({"gpus": [framework]})
+    command = [sys.executable, "-m", "dlscale.benchmarks.launch.probe", question]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert '"names":[]' in said

@@ -1,5 +1,6 @@
 """What an environment's Python answers, and the reason if it does not."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch import environment
-from dlscale.benchmarks.launch.asking import NoAnswerError, ask
+from dlscale.benchmarks.launch.environment import NoAnswerError, TooLateError, ask
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.systems.start import Installation
 
@@ -94,7 +95,7 @@ def test_a_framework_that_pythonpath_puts_first_needs_a_version(tmp_path, monkey
         (tmp_path / "torch-1.0.dist-info").mkdir()
         (tmp_path / "torch-1.0.dist-info" / "METADATA").write_text("Name: torch\nVersion: 1.0\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    probe = ask(Path(sys.executable), "benchmarks.launch.probe", answer=Probe)
+    probe = ask(Path(sys.executable), "benchmarks.launch.probe", "{}", answer=Probe)
     assert probe.misplaced == ({} if versioned else {"torch": str(tmp_path / "torch" / "__init__.py")})
     assert (probe.versions["torch"] == "1.0") == versioned
 
@@ -103,6 +104,19 @@ def test_a_file_of_the_working_folder_is_no_module(tmp_path, monkeypatch):
     (tmp_path / "random.py").write_text("open('executed', 'w')\nraise ImportError('not this one')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", ":.")
-    probe = ask(Path(sys.executable), "benchmarks.launch.probe", answer=Probe)
+    probe = ask(Path(sys.executable), "benchmarks.launch.probe", "{}", answer=Probe)
     assert probe.versions["dlscale"]
     assert not (tmp_path / "executed").exists()
+
+
+def test_an_answer_that_never_comes_is_not_waited_for(tmp_path):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    with pytest.raises(TooLateError, match=r"no answer within 0 s"):
+        ask(program, "module", answer=Answer, limit_seconds=0.1)
+
+
+def test_a_reading_of_other_programs(monkeypatch):
+    monkeypatch.setattr(environment, "READING_SECONDS", 0.05)
+    assert re.fullmatch(r"(other programs use \d+\.\d of \d+ cores)?", environment.other_load())
