@@ -115,7 +115,10 @@ def run_until(end: float, campaign: Campaign) -> int:
 def main() -> None:
     """Run the job named on the command line; exit status 1 with one line if it cannot run."""
     try:
-        with signals.handled("dlscale: interrupted"), signals.deferred():  # how the job ended is written in any case
+        with (
+            signals.handled("dlscale: interrupted"),
+            signals.deferred(),
+        ):  # how the job ended is written in any case
             run(Path(sys.argv[1]), sys.argv[2])
     except UsageError as error:
         sys.exit(f"dlscale: {error}")
