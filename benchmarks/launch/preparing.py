@@ -174,8 +174,6 @@ def differences(file: StudyFile, campaign: Campaign) -> list[str]:
     ]
 
 
-
-
 def _pairs(plan: Plan) -> list[tuple[str, str]]:
     return sorted({(launch.cell.backend, launch.cell.framework) for launch in plan.launches})
 
