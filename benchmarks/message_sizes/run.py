@@ -288,7 +288,8 @@ class Run:
         if all(state.unusable for state in states):
             reasons = "; ".join(f"{state.name}: {state.unusable}" for state in states)
             raise UsageError(f"nothing can be measured ({reasons})")
-        if load := environment.other_load():
+        load = environment.other_load()
+        if load:
             self._tell(f"warning: the machine is busy: {load}")
         campaign = MessageSizeRun(
             started=now(),
@@ -302,7 +303,7 @@ class Run:
             rank_counts=list(request.rank_counts),
             num_blocks=request.num_blocks,
             cpus=self._cpus,
-            busy=None if load.quiet else load.text,
+            busy=load or None,
             budget_seconds=request.budget_seconds,
             seed=SEED,
             node={
