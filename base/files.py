@@ -164,7 +164,7 @@ def all_or_nothing(folder: Path) -> Iterator[Path]:
     A move takes no room on the disk: where it is full, the files that are in `folder` stay as they were, all of them.
     What a killed process left of its own is removed. Raises UsageError as `make_folder`.
     """
-    make_folder(folder)
+    make_folder(folder, option="--out or --results")
     for left in folder.glob(f".*{_STAGED}"):
         _remove_unused(left)
     place = Path(tempfile.mkdtemp(prefix=".", suffix=_STAGED, dir=folder))

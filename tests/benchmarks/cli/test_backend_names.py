@@ -30,7 +30,7 @@ def told(mistake, tmp_path):
     shutil.copytree(GOLDEN, tmp_path / "local" / STUDY)
 
     def run(command, *more):
-        own = ["--results", tmp_path] if command.startswith(OF_A_STUDY) else []
+        own = ["--results", tmp_path] if command.startswith((*OF_A_STUDY, "export")) else []
         return mistake(*command.split(), *more, *own)
 
     return run
@@ -85,3 +85,10 @@ def test_published_series_name_backends_of_ours():
     }
     assert asked
     assert asked <= set(NAMES)
+
+
+@pytest.mark.parametrize("verb", ["figures", "proposal", "export tidy"])
+def test_a_folder_that_cannot_be_written_names_the_option_of_its_verb(told, verb):
+    line = told(f"{verb} {STUDY}", "--out", "/proc/nothing")
+    assert "folder /proc/nothing is not writable" in line
+    assert "with --out" in line
