@@ -2,12 +2,14 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import cut
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import Size, shape, tiers
@@ -230,3 +232,23 @@ def test_a_study_without_the_control_none_has_its_canaries_over_what_it_compares
     (job,) = jobs
     assert {launch.cell.control for launch in job.launches} >= {"whole_machine", "canary"}
     assert {launch.cell.backend for launch in (job.launches[0], job.launches[-1])} == {"ring"}
+
+
+@pytest.mark.parametrize(("named", "nodes"), [(None, [1, 2]), (None, [1, 8]), ("regular", [1, 2])])
+def test_the_default_partition_is_not_billed_for_where_another_one_fits(named, nodes):
+    system = machine(
+        partitions={
+            "regular": {"num_nodes": fact(100), "min_nodes": fact(16)},
+            "debug": {"num_nodes": fact(100), "max_nodes": fact(2)},
+        }
+    )
+    campaign = SimpleNamespace(system=system, plan=planned(system, nodes=nodes, partition=named))
+    jobs, warnings = submission.jobs_of(campaign, campaign.plan.launches, None)
+    assert "minimum is 16 nodes: 1 job" in warnings[-1]
+    fits = max(nodes) <= 2
+    assert warnings[-1].endswith("cheaper: --partition debug") == fits
+    if fits and not named:
+        with pytest.raises(UsageError, match=r"billed for at least 16 nodes, .* give --partition debug, or"):
+            submission.check_partition(campaign, jobs)
+    else:
+        submission.check_partition(campaign, jobs)

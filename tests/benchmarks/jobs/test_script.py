@@ -12,7 +12,7 @@ from dlscale.base.batch.scheduler import JobRequest
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Count
 from dlscale.benchmarks.jobs.script import batch_script
-from dlscale.benchmarks.systems.system import Partition, System
+from dlscale.benchmarks.systems.system import System
 
 NUM_NODES = Count(value=100, source="docs")
 
@@ -71,15 +71,6 @@ def run(text: str, folder: Path, **variables: str) -> subprocess.CompletedProces
     environment = {"PATH": os.environ["PATH"], "BASH_ENV": str(folder / "profile"), **variables}
     # Without -l: the login files of whoever runs the tests are no part of them.
     return subprocess.run(["bash", str(file)], capture_output=True, text=True, check=False, env=environment)
-
-
-def test_directives_follow_the_interpreter_line_at_once(tmp_path: Path):
-    lines = script(tmp_path, command=["true"]).splitlines()
-    assert lines[0] == "#!/bin/bash -l"
-    blank = lines.index("")
-    assert all(line.startswith("#SBATCH --") for line in lines[1:blank])
-    assert not [line for line in lines[blank:] if line.startswith("#")]
-    assert "#SBATCH --cpus-per-task=8" in lines
 
 
 def test_the_program_runs_in_the_folder_with_its_variables(tmp_path: Path):
@@ -188,12 +179,6 @@ def test_staging_by_each_launcher(launcher: str, mpi: str, line: str, tmp_path: 
 def test_what_no_script_can_do_is_refused(environment: dict[str, object], words: str, tmp_path: Path):
     with pytest.raises(UsageError, match=words):
         script(tmp_path, environment, command=["true"], launcher="mpiexec")
-
-
-def test_own_directives_of_an_environment_follow_the_partitions(tmp_path: Path):
-    partitions = {"regular": Partition(num_nodes=NUM_NODES, directives=["--qos=a"]).model_dump()}
-    text = script(tmp_path, {"directives": ["--uenv=b"]}, command=["true"], partitions=partitions)
-    assert "#SBATCH --qos=a\n#SBATCH --uenv=b\n\n" in text
 
 
 def test_a_signal_for_the_script_reaches_the_program(tmp_path: Path):
