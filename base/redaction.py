@@ -1,4 +1,4 @@
-"""Removes private parts of recorded text: home folder, user name, working folder."""
+"""Removes private parts of recorded text: home folder, user name, working folder, the checkout's folder."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ SECRET = re.compile(
     r"|O?AUTH|BEARER|COOKIE|JWT|PAT)S?(?:_|$)",
     re.IGNORECASE,
 )
+CHECKOUT = str(Path(__file__).resolve().parents[1])  # or where dlscale is installed
 _USER_OF_URL = re.compile(r"(?<=://)[^/@\s]+@")  # https://name:password@host
 
 
 def redact(text: str) -> str:
-    """`text` without the user's home folder and name, the working folder, and passwords in URLs."""
+    """`text` without the user's home folder and name, the working folder, the checkout's, and passwords in URLs."""
     text = _USER_OF_URL.sub("", text)
-    home, folder = home_folder(), str(Path.cwd())
-    if folder != "/":
-        text = text.replace(folder, ".")
+    home, folders = home_folder(), {CHECKOUT: "<checkout>", str(Path.cwd()): "."}
+    for folder in sorted(folders.keys() - {"/"}, key=len, reverse=True):
+        text = re.sub(rf"{re.escape(folder)}(?![\w-])", folders[folder], text)
     if home:
         text = text.replace(f"{home}/", "~/")
     names = {home.name if home else "", *(os.environ.get(name, "") for name in USER_VARIABLES)} - {"", "root"}

@@ -62,6 +62,7 @@ class Bench:
         *options: str,
         study: Path | str | None = None,
         limit: int = 240,
+        cwd: Path | None = None,
         **environment: str,
     ):
         return subprocess.run(
@@ -70,6 +71,7 @@ class Bench:
             text=True,
             timeout=limit,
             check=False,
+            cwd=cwd,
             env={**os.environ, **environment},
         )
 

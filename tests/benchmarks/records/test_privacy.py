@@ -136,6 +136,15 @@ def test_a_name_is_replaced_where_it_is_one_and_twice_is_once(monkeypatch, home,
     assert (once, redaction.redact(once)) == (expected, expected)
 
 
+def test_the_checkout_is_left_out_wherever_a_command_is_given(monkeypatch, tmp_path):
+    python, beside = f"{redaction.CHECKOUT}/.venv/bin/python", f"{redaction.CHECKOUT}-2/x"
+    monkeypatch.chdir(tmp_path)
+    assert redaction.redact(f"{python} {tmp_path}/mine.py") == "<checkout>/.venv/bin/python ./mine.py"
+    assert redaction.redact(beside) == beside
+    monkeypatch.chdir(redaction.CHECKOUT)
+    assert redaction.redact(python) == "./.venv/bin/python"
+
+
 def test_paths_survive_a_command_given_in_the_top_folder(monkeypatch):
     monkeypatch.chdir("/")
     assert redaction.redact("/opt/mpi/bin/mpiexec") == "/opt/mpi/bin/mpiexec"
