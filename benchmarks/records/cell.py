@@ -1,8 +1,4 @@
-"""The unit of comparison and its launches: what is measured, before anything of it is known.
-
-A study expands to cells, and a cell is measured in several launches, its cases. Changing a field here requires a new
-SCHEMA_VERSION of records.
-"""
+"""The unit of comparison and its launches: a study expands to cells, and a cell is measured in several cases."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
+from pydantic import AfterValidator, NonNegativeInt, PositiveInt
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Name, Text
@@ -28,8 +24,7 @@ Setting = Text | int | float | bool
 Control = Literal[
     "train", "synthetic", "loader", "exchange", "halos", "alone", "profile", "whole_machine", "canary"
 ]
-# Constant along a curve: samples per rank, or samples over all ranks.
-ScalingMode = Literal["weak", "strong"]
+ScalingMode = Literal["weak", "strong"]  # constant along a curve: samples per rank, or over all ranks
 AUTO = "auto"  # ranks per sample, as a study may ask for them: as many as the batch needs
 
 
@@ -51,26 +46,24 @@ class Cell(Frozen):
     shows what a smaller batch and thin blocks cost alone; `profile` trains one rank and stamps when in a step each
     gradient is complete; `whole_machine` is one rank on all cores, a reference; none of these is ever a base case.
     `canary` is a training at the beginning and at the end of a job, which shows whether its nodes have changed.
+
+    Fields at which most cells have the default are not written there, so that ids stay when a field is added.
     """
 
     workload: Name
-    # Of a user's file, after which the workload is named; None: one of dlscale's.
-    own: OwnModel | None = where_given(None)
+    own: OwnModel | None = where_given(None)  # a user's file, after which the workload is named
     preset: Name
     framework: Framework
     backend: Name
     backend_options: dict[Text, Setting] = {}
-    # Not written, like its options, where gradients are averaged in every step.
-    algorithm: Name = Field(SYNC, exclude_if=lambda name: name == SYNC)
+    algorithm: Name = where_given(SYNC)
     algorithm_options: dict[Text, Setting] = where_given({})
-    # The state of which a rank holds only its part; not written where it holds all.
-    shard: Name = where_given(NONE)
-    # Ranks per sample, each with rows of it: a replica. Not written where ranks train on whole samples. Those of `none`
-    # compute on their rows and exchange nothing; it may be 1 of them alone.
+    shard: Name = where_given(NONE)  # the state of which a rank holds only its part
+    # Ranks per sample, each with rows of it: a replica. Those of `none` compute on their rows and exchange nothing; it
+    # may be 1 of them alone.
     split: PositiveInt = where_given(1)
     environment: Text
-    # Of the environment, that the study sets; not written where it sets none.
-    variables: dict[Text, Text] = where_given({})
+    variables: dict[Text, Text] = where_given({})  # of the environment, that the study sets
     scaling_mode: ScalingMode
     num_ranks: PositiveInt
     num_servers: NonNegativeInt = 0
@@ -84,7 +77,7 @@ class Cell(Frozen):
     device: Literal["cpu", "gpu"] = "cpu"
     control: Control = "train"
     target: Target | None = where_given(None)  # None: what is measured is speed alone
-    data: Text  # the study's data: "synthetic", or "<name>:<12 hex digits>" (study/expand.py)
+    data: Text  # the study's data: "synthetic", or "<name>:<12 hex digits>" (study/cells.py)
 
     @property
     def facts(self) -> Workload:
@@ -103,14 +96,13 @@ class Cell(Frozen):
 
     @property
     def base_method(self) -> str:
-        """Likewise, with what is sharded: `ring, optimizer sharded`; a rank by itself has whole samples."""
+        """The carrier and what is sharded, without the split: `ring, optimizer sharded`."""
         return self.carrier if self.shard == NONE else f"{self.carrier}, {self.shard} sharded"
 
     @property
     def method(self) -> str:
-        """Likewise, with how samples are split: `ring, split 2`."""
-        split = f", split {self.split}" if self.split > 1 else ""
-        return self.base_method + split
+        """The carrier, what is sharded and how samples are split: `ring, split 2`."""
+        return self.base_method + (f", split {self.split}" if self.split > 1 else "")
 
     @property
     def batch(self) -> int:
@@ -144,19 +136,14 @@ class Cell(Frozen):
         """Readable, unique, and safe as a file name."""
         return (
             f"{self.workload}-{self.preset}-{self.framework}-{self.backend}-{self.num_ranks}r"
-            f"-{self.control}-{_digest(self.model_dump_json())[:8]}"
+            f"-{self.control}-{_digest(self.model_dump_json())}"
         )
 
 
 @lru_cache(maxsize=4096)
 def _digest(text: str) -> str:
-    """The digest of a JSON table, whatever order its names have; a study has many objects of each cell."""
-    return hashlib.sha256(json.dumps(json.loads(text), sort_keys=True).encode()).hexdigest()
-
-
-def is_canary(case_id: str) -> bool:
-    """Whether a case of that id is a canary: it belongs to a job and not to the study's plan."""
-    return "-canary-" in case_id
+    """8 digits for a JSON table, whatever order its names have; a study has many objects of each cell."""
+    return hashlib.sha256(json.dumps(json.loads(text), sort_keys=True).encode()).hexdigest()[:8]
 
 
 def split_needed(num_ranks: int, global_batch: int) -> int:

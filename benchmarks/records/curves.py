@@ -68,24 +68,24 @@ def curve_names(cells: Mapping[str, Cell], *, settings: Sequence[str] = ()) -> d
     if rates_are_tried(members.values()):
         shared.append("learning_rate")
     joined = _joined(members)
-    by_method: dict[str, list[str]] = {}
+    by_method: dict[str, dict[str, Cell]] = {}
     for cell_id, cell in members.items():
-        by_method.setdefault(joined.get(cell_id, cell.method), []).append(cell_id)
-    found = {}
-    for method, ids in by_method.items():
-        own = [members[cell_id] for cell_id in ids]
+        by_method.setdefault(joined.get(cell_id, cell.method), {})[cell_id] = cell
+    names = {}
+    for method, own in by_method.items():
         options = sorted(
-            {f"{cell.backend}.{name}" for cell in own for name in cell.backend_options}
-            | {f"{cell.algorithm}.{name}" for cell in own for name in cell.algorithm_options}
+            {f"{cell.backend}.{name}" for cell in own.values() for name in cell.backend_options}
+            | {f"{cell.algorithm}.{name}" for cell in own.values() for name in cell.algorithm_options}
         )
-        shown = _differing(own, options) or options
-        for cell_id, cell in zip(ids, own, strict=True):
-            inner, outer = (
-                [setting_text(name, value) for name in names if (value := setting_of(cell, name)) is not None]
-                for names in (shown, shared)
-            )
-            found[cell_id] = ", ".join([f"{method} ({', '.join(inner)})" if inner else method, *outer])
-    return found
+        shown = _differing(own.values(), options) or options
+        for cell_id, cell in own.items():
+            inner, outer = _texts(cell, shown), _texts(cell, shared)
+            names[cell_id] = ", ".join([f"{method} ({', '.join(inner)})" if inner else method, *outer])
+    return names
+
+
+def _texts(cell: Cell, names: Iterable[str]) -> list[str]:
+    return [setting_text(name, value) for name in names if (value := setting_of(cell, name)) is not None]
 
 
 def _joined(members: Mapping[str, Cell]) -> dict[str, str]:
@@ -99,15 +99,14 @@ def _joined(members: Mapping[str, Cell]) -> dict[str, str]:
     curves: dict[str, dict[str, Cell]] = {}
     for cell_id, cell in members.items():
         curves.setdefault(f"{cell.batch} {cell.model_dump_json(exclude=along)}", {})[cell_id] = cell
-    found: dict[str, str] = {}
+    methods: dict[str, str] = {}
     for own in curves.values():
         forms = {(cell.num_ranks, cell.split) for cell in own.values() if cell.control == "train"}
         beyond = {split for num_ranks, split in forms if num_ranks > 1}
-        if max(beyond, default=1) == 1 or len({num_ranks for num_ranks, _ in forms}) < len(forms):
-            continue
-        split = AUTO if len(beyond) > 1 else str(*beyond)
-        found |= dict.fromkeys(own, f"{next(iter(own.values())).base_method}, split {split}")
-    return found
+        if max(beyond, default=1) > 1 and len({num_ranks for num_ranks, _ in forms}) == len(forms):
+            split = AUTO if len(beyond) > 1 else str(*beyond)
+            methods |= {cell_id: f"{cell.base_method}, split {split}" for cell_id, cell in own.items()}
+    return methods
 
 
 def rates_are_tried(cells: Iterable[Cell]) -> bool:

@@ -1,7 +1,7 @@
 """Records of predictions: what is predicted of one backend on one number of nodes, a line of JSON each.
 
-They are a separate type. Nothing ran, so that there are no launches, ranks and windows, and what averages records
-of launches cannot take a prediction for one of them. `dlscale predict` writes a file per training, next to its figure.
+They are a separate type: nothing ran, and what averages records of launches cannot take a prediction for one of them.
+`dlscale predict` writes a file per training, next to its figure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dlscale.base.definitions import Frozen, first_problem, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular, write_atomically
 from dlscale.base.strings import Name, Text
-from dlscale.benchmarks.records.cell import Setting
+from dlscale.benchmarks.records.cell import ScalingMode, Setting
 from dlscale.collectives.sharding import NONE
 from dlscale.models import load_workload
 from dlscale.models.workload import Preset
@@ -74,7 +74,7 @@ class PredictionRecord(Frozen):
     backend_options: dict[Text, Setting] = {}
     exchange_algorithm: Text = ""  # between nodes, in the place of the backend's own; empty: its own
     shard: Name = where_given(NONE)  # what of the training's state each rank has only its part of
-    scaling_mode: Literal["weak", "strong"]
+    scaling_mode: ScalingMode
     num_ranks: Count
     num_servers: CountFromZero
     num_nodes: Count  # of the ranks; servers are on further ones
@@ -83,9 +83,7 @@ class PredictionRecord(Frozen):
     samples_per_second: Band
     efficiency: Band
     step_seconds: Band
-    wire_seconds: Annotated[
-        float, Field(ge=0, allow_inf_nan=False)
-    ]  # of gradients on the fullest link of a node
+    wire_seconds: Annotated[Share, Field(ge=0)]  # of gradients on the fullest link of a node
     # Whether it is as fast as any other backend, in a twentieth of the replicates at least; None: predicted alone.
     may_be_fastest: bool | None = None
     parts: dict[Text, Share]
@@ -121,7 +119,7 @@ class PredictionRecord(Frozen):
 
 
 def write_predictions(records: Iterable[PredictionRecord], path: Path) -> None:
-    """Write the records to `path`, atomically and durably. Raises UsageError."""
+    """Write the records to `path` as `write_atomically`."""
     write_atomically(path, "".join(f"{record.model_dump_json()}\n" for record in records), mode=0o644)
 
 
@@ -136,9 +134,7 @@ def read_predictions(path: Path) -> list[PredictionRecord]:
         try:
             records.append(PredictionRecord.model_validate_json(line))
         except ValidationError as error:
-            first = error.errors()[0]
-            broken = not first["loc"] and first["type"] in ("json_invalid", "model_type")
-            problem = "no complete JSON object" if broken else first_problem(error)
+            problem = first_problem(error).removeprefix("the file: ")
             raise UsageError(f"{path}, line {number}, is no prediction: {problem}; {AGAIN}") from None
     if not records:
         raise UsageError(f"{path} has no predictions; {AGAIN}")

@@ -6,6 +6,7 @@ between them, says what the stamps cost.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Annotated
 
 from pydantic import Field, PositiveInt, model_validator
@@ -61,11 +62,8 @@ class StepProfile(Frozen):
     def _in_order(self) -> StepProfile:
         if len(self.forward) != len(self.backward):
             raise ValueError("a profile has as many ends of forward as of backward passes")
-        ends = [
-            self.fetched,
-            *(end for ends in zip(self.forward, self.backward, strict=True) for end in ends),
-        ]
-        moments = [end.median for end in ends]
+        passes = chain(*zip(self.forward, self.backward, strict=True))
+        moments = [end.median for end in (self.fetched, *passes)]
         if moments != sorted(moments):
             raise ValueError(f"the passes of a profile end one after the other, not at {moments}")
         ready = [gradient.ready.median for gradient in self.gradients]

@@ -20,26 +20,28 @@ SERVER_AUDITS = (*REPLAY_AUDITS, "audit_movement", "audit_count")
 TARGET_AUDITS = ("audit_held_out", "audit_evaluation")
 
 
+# What a control checks instead of a training.
+OF_CONTROLS = {
+    "loader": ("loader",),
+    "exchange": ("exchange", "exchange_bytes"),
+    "halos": ("halos",),
+    "profile": ("profile_bytes", "finite_loss"),
+}
+
+
 def required_gates(cell: Cell, *, diverged: bool = False) -> tuple[str, ...]:
     """The names, of a case of that cell which ran to its end; `diverged`: its weights are no numbers."""
     row = capabilities(cell.backend)
-    in_rounds = cell.algorithm != SYNC and not row.servers
-    update = ("round" if in_rounds else "gradient", *(["broadcast"] if row.exchanges else []))
-    sharding = ("sharding",) if cell.shard != NONE else ()
-    split = ("split", "split_precision") if cell.split > 1 and row.exchanges else ()
-    names = (*update, *sharding, *split)
-    if cell.control == "loader":
-        return (*names, "loader")
-    if cell.control == "exchange":
-        return (*names, "exchange", "exchange_bytes")
-    if cell.control == "halos":
-        return (*names, "halos")
-    if cell.control == "profile":
-        return (*names, "profile_bytes", "finite_loss")
+    names = ["round" if cell.algorithm != SYNC and not row.servers else "gradient"]
+    names += ["broadcast"] if row.exchanges else []
+    names += ["sharding"] if cell.shard != NONE else []
+    names += ["split", "split_precision"] if cell.split > 1 and row.exchanges else []
+    if cell.control in OF_CONTROLS:
+        return (*names, *OF_CONTROLS[cell.control])
     if cell.target and diverged:
-        return names
-    audits = SERVER_AUDITS if row.servers else REPLAY_AUDITS
-    names = (*names, "finite_loss", *audits, *(TARGET_AUDITS if cell.target else ()))
+        return tuple(names)
+    names += ["finite_loss", *(SERVER_AUDITS if row.servers else REPLAY_AUDITS)]
+    names += TARGET_AUDITS if cell.target else ()
     return (*names, *(["identity"] if row.exchanges else []))
 
 
@@ -48,6 +50,5 @@ def missing_gates(record: Record) -> list[str]:
     if record.gates_version is None or record.failure is not None:
         return []
     diverged = record.solution is not None and record.solution.end == "diverged"
-    found = {gate.name for gate in record.gates}
-    names = required_gates(record.case.cell, diverged=diverged)
-    return [name for name in names if name not in found]
+    present = {gate.name for gate in record.gates}
+    return [name for name in required_gates(record.case.cell, diverged=diverged) if name not in present]

@@ -22,12 +22,11 @@ class Target(Frozen):
     """
 
     metric: Text  # of the workload's `quality.METRICS`
-    threshold: float = Field(allow_inf_nan=False)
+    threshold: float
     held_out: float = Field(gt=0, lt=1)  # share of the samples (`models/held_out.py`)
     evaluate_every: PositiveInt  # steps
     max_seconds: PositiveFloat  # training and evaluating; then the training ends short of the target
-    # Likewise, over all ranks; None: as many as the seconds allow.
-    max_samples: PositiveInt | None = where_given(None)
+    max_samples: PositiveInt | None = where_given(None)  # likewise, over all ranks
     learning_rate: PositiveFloat
     scaling: LearningRateScaling = "none"
     schedule: RateSchedule | None = where_given(None)  # None: the rate is constant
@@ -61,8 +60,7 @@ class Ended(Frozen):
     end: End
     set_up_seconds: NonNegativeFloat  # from the gates to the first step: networks, weights, the trainer
     num_held_out: PositiveInt
-    # Samples of an epoch; None where that was not written yet.
-    num_training: PositiveInt | None = where_given(None)
+    num_training: PositiveInt | None = where_given(None)  # samples of an epoch; None: not written yet
 
 
 class Solution(Ended):
@@ -81,9 +79,7 @@ class TrainingLaunch(Frozen):
     attempt: PositiveInt  # at the case; its record has the windows
     first_step: NonNegativeInt  # of the state that it began with: 0 or that of a checkpoint
     counts: bool  # whether the training went on from what it did, or ended in it
-    start_seconds: (
-        NonNegativeFloat | None
-    )  # launch to first step without gates and restoring; None if unknown
+    start_seconds: NonNegativeFloat | None  # to the first step, without gates and restoring; None: unknown
     restoring_seconds: NonNegativeFloat
     saving_seconds: NonNegativeFloat
     lost_seconds: NonNegativeFloat = 0.0  # of training and evaluating that the next launch did again

@@ -59,9 +59,9 @@ def test_a_line_with_anything_else_in_it_is_refused(change, problem, tmp_path):
     ("content", "problem"),
     [
         (b"", "has no predictions"),
-        (b"{", "line 1, is no prediction: no complete JSON object"),
+        (b"{", "line 1, is no prediction: no complete JSON"),
         (b"\xff\xfe", "line 1, is no prediction: no complete JSON"),
-        (b"[]", "line 1, is no prediction: no complete JSON object"),
+        (b"[]", "line 1, is no prediction: a table is expected"),
         (None, "cannot be read: Is a directory"),
     ],
 )
