@@ -163,8 +163,9 @@ def setup(backends: list[str], environments: Path) -> int:
     from dlscale.benchmarks.message_sizes.peers import choose_peers, place_of, set_up
 
     peers = choose_peers(backends)
-    notes = [set_up(peer, place_of(peer.name, environments), tell=click.echo) for peer in peers]
-    missing = [peer.title for peer, note in zip(peers, notes, strict=True) if note.failure]
+    missing = [
+        peer.title for peer in peers if set_up(peer, place_of(peer.name, environments), tell=click.echo)
+    ]
     if missing:
         click.echo(f"not installed: {', '.join(missing)} (see the errors above)")
     return FAILED_CASES if missing else 0

@@ -48,13 +48,13 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - mkstemp makes the names
 class LaunchOrder:
     """One launch to make."""
 
-    purpose: Purpose
-    block: int
     peer: Peer
     setting: PeerSetting
     num_ranks: int
     sizes: Sequence[int]
-    operations: Sequence[str]  # "mpi", an allreduce, "mpi:broadcast", "stream"
+    operations: Sequence[str] = ()  # "mpi", an allreduce, "mpi:broadcast", "stream"
+    purpose: Purpose = "measured"
+    block: int = 0
     seconds: float = 1.0  # of timed calls, about
     limit_seconds: int = 600  # of its own, beside what it waits for its turns; then it is ended
 
@@ -107,15 +107,9 @@ class Machine:
 def _flavour(peer: Peer, place: Place) -> Flavour:
     """Which MPI's options a peer's mpiexec takes."""
     if peer.name in OWN and place.mpiexec.exists():
-        version = subprocess.run(
-            [place.mpiexec, "--version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=60,
-        )
-        return flavour_of(version.stdout + version.stderr) or "mpich"
+        words = [place.mpiexec, "--version"]
+        version = subprocess.run(words, capture_output=True, check=False, timeout=60)
+        return flavour_of((version.stdout + version.stderr).decode(errors="replace")) or "mpich"
     own: dict[str, Flavour] = {"openmpi": "openmpi", "intelmpi": "intelmpi"}
     return own.get(peer.name, "mpich")
 

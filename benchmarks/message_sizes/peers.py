@@ -6,16 +6,13 @@ Setting them up needs the network; measuring does not.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
 import subprocess
 import sys
 import tomllib
 import venv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -104,23 +101,20 @@ def choose_peers(names: Sequence[str], collectives: Sequence[Collective] = COLLE
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A library's environment, with a note beside it of how setting it up ended."""
+    """A library's environment, with a note beside it of how setting it up ended (`Note`)."""
 
     folder: Path
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
         return self.folder / "bin" / "python"
 
     @property
     def mpiexec(self) -> Path:
-        """Its launcher."""
         return self.folder / "bin" / "mpiexec"
 
     @property
     def note(self) -> Path:
-        """What setting it up ended with (`Note`)."""
         return self.folder.with_name(f"{self.folder.name}.json")
 
 
@@ -137,8 +131,7 @@ def peer_variables(peer: Peer, place: Place) -> dict[str, str]:
 class Note(Frozen):
     """What setting up an environment ended with; `failure` says why it cannot be used."""
 
-    recipe: Text  # digest of what was asked for
-    versions: dict[Text, Text] = {}
+    versions: dict[Text, Text]  # that were asked for
     failure: Text | None = None
 
 
@@ -152,33 +145,34 @@ def read_note(place: Place) -> Note | None:
 
 def unusable(peer: Peer, place: Place) -> str | None:
     """Why a peer cannot be measured; None if it can."""
+    folder, note = redact(str(place.folder)), read_note(place)
     if peer.name in OWN:
-        return _own_unusable(peer.name, place)
-    note = read_note(place)
+        if peer.name == RING and importlib.util.find_spec("dlscale.collectives.ring._engine") is None:
+            return "not built in this environment; dlscale doctor says why"
+        if peer.name != RING and (reason := unavailable_because(peer.name, "torch")):
+            return reason
+        return None if place.mpiexec.exists() else f"no mpiexec in {folder}, which starts its ranks"
     if note is None:
         return "not set up; make collectives-setup installs it"
     if note.failure:
         return f"could not be installed: {note.failure}"
     if not place.python.exists():
-        return f"its environment {redact(str(place.folder))} is gone; run make collectives-setup"
-    if note.recipe != _recipe(peer):
+        return f"its environment {folder} is gone; run make collectives-setup"
+    if note.versions != _wanted(peer):
         return "set up for another version of this benchmark; run make collectives-setup"
     return None
 
 
-def _own_unusable(name: str, place: Place) -> str | None:
-    if name == RING and importlib.util.find_spec("dlscale.collectives.ring._engine") is None:
-        return "not built in this environment; dlscale doctor says why"
-    if name != RING and (reason := unavailable_because(name, "torch")):
-        return reason
-    if not place.mpiexec.exists():
-        needed = (
-            "the ring needs the MPI that it was compiled with"
-            if name == RING
-            else f"ranks of {name} are started by it"
-        )
-        return f"no mpiexec in {redact(str(place.folder))}; {needed}"
-    return None
+def _wanted(peer: Peer) -> dict[str, str]:
+    """What is to be installed: the Python, packages and their pinned versions, and the way of building."""
+    pinned = pins()
+    names = (*peer.packages, *filter(None, [peer.build]))
+    own = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    return {
+        **own,
+        **{name: pinned.get(name, "") for name in names},
+        **({"recipe": str(HOROVOD_RECIPE)} if peer.build else {}),
+    }
 
 
 def with_libraries(
@@ -201,85 +195,59 @@ def with_libraries(
     return [peer.model_copy(update=named) if peer.name == gpus.backend else peer for peer in peers]
 
 
-def set_up(peer: Peer, place: Place, *, tell: Callable[[str], None]) -> Note:
-    """The peer's environment, made or already there; a failure is noted, not raised.
+def set_up(peer: Peer, place: Place, *, tell: Callable[[str], None]) -> str | None:
+    """Make the peer's environment, unless it is there. Returns why it cannot be used; None if it can.
 
     `tell` is called with a line before each step.
     """
-    note = read_note(place)
-    if peer.name in OWN:
-        note = Note(recipe="", failure=unusable(peer, place))
-    elif unusable(peer, place) is None and note:
-        tell(f"{peer.name}: already installed ({_versions_text(note.versions)})")
-    else:
-        note = _install(peer, place, tell)
-    tell(f"{peer.name}: {f'not installed: {note.failure}' if note.failure else 'ready'}")
-    return note
+    failure = unusable(peer, place)
+    if peer.name not in OWN:
+        versions = _wanted(peer)
+        if failure is None:
+            listed = ", ".join(f"{name} {version}" for name, version in versions.items())
+            tell(f"{peer.name}: already installed ({listed})")
+        else:
+            make_folder(place.folder.parent)
+            try:
+                failure = None
+                _install(peer, place, lambda text: tell(f"{peer.name}: {text}"))
+            except (UsageError, OSError, subprocess.SubprocessError) as error:
+                failure = " ".join(redact(str(error)).split())
+            write_atomically(place.note, Note(versions=versions, failure=failure).model_dump_json())
+    tell(f"{peer.name}: {f'not installed: {failure}' if failure else 'ready'}")
+    return failure
 
 
-def _install(peer: Peer, place: Place, tell: Callable[[str], None]) -> Note:
-    make_folder(place.folder.parent)
-    note = Note(recipe=_recipe(peer))
-    try:
-        tell(f"{peer.name}: creating its environment")
-        venv.create(place.folder, with_pip=True, clear=True)
-        tell(f"{peer.name}: installing {', '.join(peer.packages)}")
-        pip(place, ["install", "--quiet", *peer.packages])
-        if peer.build == "horovod":
-            target = Installation(
-                name=peer.name,
-                mpi="detect",
-                prefix=place.folder,
-                python=place.python,
-                mpiexec=place.mpiexec,
-                variables=peer_variables(peer, place),
-            )
-            build_horovod(target, tell=lambda text: tell(f"{peer.name}: {text}"))
-        note = note.model_copy(update={"versions": _versions(place, peer)})
-    except (UsageError, OSError, subprocess.SubprocessError) as error:
-        note = note.model_copy(update={"failure": " ".join(redact(str(error)).split())})
-    write_atomically(place.note, note.model_dump_json())
-    return note
+def _install(peer: Peer, place: Place, tell: Callable[[str], None]) -> None:
+    tell("creating its environment")
+    venv.create(place.folder, with_pip=True, clear=True)
+    tell(f"installing {', '.join(peer.packages)}")
+    pip_install(place, peer.packages)
+    if peer.build == "horovod":
+        target = Installation(
+            name=peer.name,
+            mpi="detect",
+            prefix=place.folder,
+            python=place.python,
+            mpiexec=place.mpiexec,
+            variables=peer_variables(peer, place),
+        )
+        build_horovod(target, tell=tell)
 
 
-def pip(place: Place, words: Sequence[str]) -> str:
-    """Run pip in an environment, with the project's constraints. Raises UsageError with pip's last error."""
-    constraints = Path(str(resources.files("dlscale.benchmarks"))).resolve().parent / "constraints.txt"
-    variables = {"PIP_CONSTRAINT": str(constraints)} if constraints.is_file() else {}
+def pip_install(place: Place, packages: Sequence[str]) -> None:
+    """Install into an environment, by the project's constraints. Raises UsageError with pip's last error."""
+    constraints = Path(__file__).resolve().parents[2] / "constraints.txt"
     done = subprocess.run(
-        [str(place.python), "-P", "-m", "pip", "--disable-pip-version-check", *words],
+        [place.python, "-P", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *packages],
         capture_output=True,
         text=True,
         errors="replace",
         check=False,
-        env=passed_on(BUILD) | variables,
+        env=passed_on(BUILD) | ({"PIP_CONSTRAINT": str(constraints)} if constraints.is_file() else {}),
         timeout=PIP_SECONDS,
     )
     if done.returncode != 0:
         output = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["it printed nothing"]
         errors = [line for line in output if line.startswith("ERROR")] or output[-3:]
-        raise UsageError(f"pip {words[0]}: {' / '.join(errors)}")
-    return done.stdout
-
-
-def _versions(place: Place, peer: Peer) -> dict[str, str]:
-    wanted = {*peer.packages, *([peer.build] if peer.build else [])}
-    installed = json.loads(pip(place, ["list", "--format=json"]))
-    return {row["name"]: row["version"] for row in installed if row["name"] in wanted}
-
-
-def _versions_text(versions: dict[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
-
-
-def _recipe(peer: Peer) -> str:
-    """Changes with what is installed: packages, their pinned versions, the way of building, the Python."""
-    pinned = pins()
-    text = json.dumps(
-        [
-            sys.version_info[:2],
-            {package: pinned.get(package, "") for package in (*peer.packages, peer.build or "")},
-            peer.build and HOROVOD_RECIPE,
-        ]
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+        raise UsageError(f"pip install: {' / '.join(errors)}")

@@ -15,7 +15,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -56,11 +56,8 @@ LEAST_SECONDS, MOST_SECONDS, MOST_TUNING_SECONDS = 0.4, 60.0, 3.0  # of timed ca
 START_SECONDS = {"ring": 3.0, "mpi": 2.0, "torch": 6.0}  # beside timed calls, until some launches were made
 LAUNCH_FACTOR, LAUNCH_SECONDS = 4, 60  # a launch that takes so many times its time, and so much more, hangs
 OVERTIME, LEAST_LIMIT = 0.05, 10  # a launch ends so much of the budget, or so many seconds, after its end
-OVERSUBSCRIBED_WEIGHT = 0.1  # of a number of ranks that share CPUs, in sharing the budget
-SEED = 2018  # of orders
 MOST_TUNED = 3  # settings beside the default ones
 LEAST_GAIN = 0.01  # a setting must make the library's best so much faster, over all sizes
-_MESSAGES = 2  # of the largest size, for some operations: the one that is moved, and where its result goes
 
 Choice = tuple[Peer, PeerSetting]
 Group = Sequence[LaunchOrder]  # that run together
@@ -95,40 +92,28 @@ class RunRequest:
             if peer.kind == "ring" and "allreduce" in self.collectives:
                 variants.append([RING_SHARED])
         default = next(setting for setting in peer.settings if setting.default)
-        return [
-            LaunchOrder(
-                purpose="measured",
-                block=0,
-                peer=peer,
-                setting=default,
-                num_ranks=num_ranks,
-                sizes=self.sizes,
-                operations=operations,
-            )
-            for operations in variants
-        ]
+        order = LaunchOrder(peer=peer, setting=default, num_ranks=num_ranks, sizes=self.sizes)
+        return [replace(order, operations=operations) for operations in variants]
 
     def trials(self, peer: Peer, num_ranks: int) -> list[LaunchOrder]:
-        """A launch of every setting of a library, the defaults first; none if it has but defaults."""
-        defaults = [setting for setting in peer.settings if setting.default]
-        others = [setting for setting in peer.settings if not setting.default]
-        random.Random(f"{SEED} {peer.name}").shuffle(others)  # noqa: S311 - an order, not a secret
+        """A launch of every setting of a library; none if it has but defaults."""
+        if all(setting.default for setting in peer.settings):
+            return []
         (order,) = self.orders(peer, num_ranks, alone=True)
-        tried = [*defaults, *others] if others else []
-        return [replace(order, purpose="tuning", setting=setting) for setting in tried]
+        return [replace(order, purpose="tuning", setting=setting) for setting in peer.settings]
 
     def measurement(
-        self, choices: Sequence[Choice], num_ranks: int, *, oversubscribed: bool = False
+        self, choices: Sequence[Choice], num_ranks: int, *, alone: bool = False
     ) -> list[LaunchOrder]:
-        """Blocks with the launches of every choice; of ranks that share CPUs, the operations alone."""
+        """Blocks with the launches of every choice."""
         orders: list[LaunchOrder] = []
         for block in range(self.num_blocks):
             own = [
                 replace(order, block=block, setting=setting)
                 for peer, setting in choices
-                for order in self.orders(peer, num_ranks, alone=oversubscribed)
+                for order in self.orders(peer, num_ranks, alone=alone)
             ]
-            random.Random(f"{SEED} {num_ranks} {block}").shuffle(own)  # noqa: S311
+            random.Random(f"{num_ranks} {block}").shuffle(own)  # noqa: S311 - an order, not a secret
             orders += own
         return orders
 
@@ -150,23 +135,17 @@ def groups(orders: Sequence[LaunchOrder], most_together: int) -> list[Group]:
     return made
 
 
-@dataclass(slots=True)
 class Budget:
     """The wall time of a run. What a launch takes is estimated from those of its library that were made."""
 
-    seconds: float
-    clock: Callable[[], float]
-    _begin: float = field(init=False)
-    _costs: dict[str, list[float]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._begin = self.clock()
-        self._costs = defaultdict(list)
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self.seconds, self._clock, self._begin = seconds, clock, clock()
+        self._costs: dict[str, list[float]] = defaultdict(list)  # of libraries, beside timed calls
 
     @property
     def left(self) -> float:
         """Seconds."""
-        return self._begin + self.seconds - self.clock()
+        return self._begin + self.seconds - self._clock()
 
     def spent(self, order: LaunchOrder, seconds: float) -> None:
         """A launch took so long."""
@@ -238,12 +217,11 @@ def usable_cpus() -> list[int]:
 
 
 def most_together(num_ranks: int, largest: int) -> int:
-    """How many launches may run at the same time. Raises UsageError if memory does not hold the messages of one.
+    """How many launches may run at the same time, whose messages take two thirds of the free memory at most.
 
-    The ranks of one may use half of the memory that is free, and of all two thirds.
+    Raises UsageError if one takes more than half: some operations need a message and room for its result on each rank.
     """
-    needed = num_ranks * _MESSAGES * largest
-    free = psutil.virtual_memory().available
+    needed, free = 2 * num_ranks * largest, psutil.virtual_memory().available
     if needed > free / 2:
         raise UsageError(
             f"messages of {format_size(largest)} on {num_ranks} ranks need {format_size(needed)} of memory, and "
@@ -305,7 +283,6 @@ class Run:
             cpus=self._cpus,
             busy=load or None,
             budget_seconds=request.budget_seconds,
-            seed=SEED,
             node={
                 **describe_node(),
                 "num_cpus": len(os.sched_getaffinity(0)),
@@ -337,30 +314,25 @@ class Run:
     def measure(self) -> None:
         """Everything, for every number of ranks, within the budget; finished launches are kept whatever happens."""
         budget = Budget(self._request.budget_seconds, self._clock)
-        counts = sorted(self._request.rank_counts, key=self._oversubscribed)
-        weights = [OVERSUBSCRIBED_WEIGHT if self._oversubscribed(count) else 1.0 for count in counts]
+        counts = sorted(self._request.rank_counts)
         for index, num_ranks in enumerate(counts):
-            span = budget.left * weights[index] / sum(weights[index:])
+            span = budget.left / (len(counts) - index)
             self._measure_count(num_ranks, budget, budget.left - span, span)
-
-    def _oversubscribed(self, num_ranks: int) -> bool:
-        """Whether ranks share CPUs."""
-        return num_ranks > len(self._cpus) and not self._cluster
 
     def _measure_count(self, num_ranks: int, budget: Budget, end: float, span: float) -> None:
         """Everything with `num_ranks`: `end` must be left of the budget, `span` is what there is before.
 
         Ranks that share CPUs are measured at default settings only.
         """
-        request, oversubscribed = self._request, self._oversubscribed(num_ranks)
-        tried: list[MessageSizeLaunch] = []
+        request, tried = self._request, list[MessageSizeLaunch]()
+        shares_cpus = num_ranks > len(self._cpus) and not self._cluster
         trials = [order for peer in self._peers for order in request.trials(peer, num_ranks)]
-        if trials and not oversubscribed:
+        if trials and not shares_cpus:
             until = end + span * (1 - TUNING_SHARE)
             tried = self._make(f"trying settings on {num_ranks} ranks", trials, budget, until=until)
         choices = [(peer, setting) for peer in self._peers for setting in choose_settings(peer, tried)]
-        measured = request.measurement(choices, num_ranks, oversubscribed=oversubscribed)
-        title = f"measuring {num_ranks} ranks{' that share CPUs' if oversubscribed else ''}"
+        measured = request.measurement(choices, num_ranks, alone=shares_cpus)
+        title = f"measuring {num_ranks} ranks{' that share CPUs' if shares_cpus else ''}"
         self._make(title, measured, budget, until=end)
 
     def _make(

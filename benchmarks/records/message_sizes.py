@@ -130,7 +130,6 @@ class MessageSizeRun(Frozen, extra="ignore"):
     cpus: list[NonNegativeInt]
     busy: Text | None = None  # what other programs used right before the run, if that was more than a little
     budget_seconds: float
-    seed: int
     node: dict[Text, Setting]
     peers: list[PeerState]
 

@@ -36,8 +36,8 @@ def environments(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("peers")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(setup.venv, "create", lambda place, **_: place.symlink_to(sys.prefix))
-        patched.setattr(setup, "pip", lambda *_: "[]")
-        assert setup.set_up(peer, place_of(peer.name, folder), tell=print).failure is None
+        patched.setattr(setup, "pip_install", lambda *_: None)
+        assert setup.set_up(peer, place_of(peer.name, folder), tell=print) is None
     return folder
 
 
