@@ -107,7 +107,7 @@ class Machine:
 def _flavour(peer: Peer, place: Place) -> Flavour:
     """Which MPI's options a peer's mpiexec takes."""
     if peer.name in OWN and place.mpiexec.exists():
-        words = [place.mpiexec, "--version"]
+        words = [str(place.mpiexec), "--version"]
         version = subprocess.run(words, capture_output=True, check=False, timeout=60)
         return flavour_of((version.stdout + version.stderr).decode(errors="replace")) or "mpich"
     own: dict[str, Flavour] = {"openmpi": "openmpi", "intelmpi": "intelmpi"}
