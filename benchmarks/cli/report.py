@@ -16,8 +16,9 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.browser import open_page
 from dlscale.benchmarks.cli.options import json_option
+from dlscale.benchmarks.cli.show_predictions import rehearsed_folder, report_rehearsal, show_records
 from dlscale.benchmarks.cli.study_report import PAGE, ChosenStudy, based_study_options, findings_of, load, put
-from dlscale.benchmarks.records.prediction import ENDING
+from dlscale.benchmarks.records.prediction import ENDING, read_predictions
 from dlscale.benchmarks.records.store import Store, uncollected
 
 
@@ -48,26 +49,26 @@ def report(*, chosen: ChosenStudy, as_json: bool, full: bool, in_browser: bool) 
       dlscale report weak-scaling-1a2b3c4d --predicted latest
       dlscale report results/cori/predictions/hep_cnn-paper-tensorflow-weak-scaling.jsonl
     """  # noqa: D301
-    from dlscale.benchmarks.cli import show_predictions
-
     name = chosen.name
     if as_json and in_browser:
         raise UsageError("--open and --json are mutually exclusive")
     if name and name.endswith(ENDING):
         if full or chosen.predicted or in_browser:
             raise UsageError(f"{name} is a prediction, which --full, --predicted and --open are not for")
-        return show_predictions.report_prediction(Path(name), as_json=as_json)
+        show_records(read_predictions(Path(name)), as_json=as_json)
+        return 0
     try:
         folder = chosen.folder
     except UsageError:  # there is no such study
-        rehearsed = show_predictions.rehearsed_folder(chosen.results, name, system=chosen.system)
+        rehearsed = rehearsed_folder(chosen.results, name, system=chosen.system)
         if rehearsed is None:
             raise
         if full or chosen.predicted:
             raise UsageError(
                 f"{rehearsed} is a rehearsal, which --full and --predicted are not for"
             ) from None
-        return show_predictions.report_rehearsal(rehearsed, as_json=as_json, in_browser=in_browser)
+        report_rehearsal(rehearsed, as_json=as_json, in_browser=in_browser)
+        return 0
     with uncollected():
         study = load(folder, base=chosen.base, named=chosen.predicted)
         findings = findings_of(study)
