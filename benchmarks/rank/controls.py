@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.benchmarks.rank.audit import unaudited
 from dlscale.benchmarks.rank.buckets import ELEMENT_BYTES, bucket_bytes_of
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.deviation import nan_last
 from dlscale.benchmarks.rank.measure import Emit, Steppable, measure
-from dlscale.benchmarks.rank.replaying import unaudited
 from dlscale.benchmarks.rank.sample_order import num_wrong_samples
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import CaseResult, MeasuredWindow

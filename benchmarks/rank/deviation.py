@@ -18,17 +18,18 @@ from numpy.typing import NDArray
 from dlscale.models.weights import NUM_DRAWN, SLOTS, WEIGHT
 from dlscale.models.workload import State, Weights
 
-CENTRE = "centre"  # of ranks in rounds
-VELOCITY = "velocity"  # likewise, where their algorithm has momentum
+CENTRE = "centre"  # of elastic averaging
+VELOCITY = "velocity"  # likewise, with momentum
 QUADRATIC = frozenset({"exp_avg_sq", "v"})  # second moments: rounding does not cancel in squares
 
 # A float32 that was stored, and the few operations before: in units of its value.
 LAST_PLACE = 2.0**-22
+FLOOR = 1e-3  # of `worst_element`
 
 Snapshot = dict[str, NDArray[Any]]
 """What a step changes, by name: `weight.<place>`, and what optimizers keep as `state` names it.
 
-Of ranks in rounds also `centre.<place>` and `velocity.<place>`."""
+Of elastic averaging also `centre.<place>` and `velocity.<place>`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +39,13 @@ class Bounds:
     `floor` is in units of the largest root mean square of a kind's tensors. A tensor whose largest mean gradient is
     below `noise` of the largest of all has rounding for a gradient (a bias before batch norm), which Adam blows up to
     a full step. `exact`: whether two replays of a step are equal bit by bit. A GPU's fastest algorithms add up in
-    another order each time.
+    another order each time. `outputs`: of what a network gives twice for the same samples.
     """
 
     share: float
     scale: float
     window: float
-    loss: float
+    outputs: float
     floor: float
     noise: float
     exact: bool = True
@@ -52,8 +53,8 @@ class Bounds:
 
 # Derived in docs/measurements/audits.md. Local gradients are computed by the same program twice and are mostly equal
 # bit by bit.
-EXACT = Bounds(share=1e-3, scale=1e-4, window=2e-2, loss=1e-3, floor=1e-3, noise=1e-5)
-ROUNDED = Bounds(share=5e-2, scale=2e-3, window=1e-1, loss=5e-2, floor=1e-1, noise=1e-2)
+EXACT = Bounds(share=1e-3, scale=1e-4, window=2e-2, outputs=1e-3, floor=1e-3, noise=1e-5)
+ROUNDED = Bounds(share=5e-2, scale=2e-3, window=1e-1, outputs=5e-2, floor=1e-1, noise=1e-2)
 
 
 def bounds_for(*, precision: str, compressed: bool = False, device: str = "cpu") -> Bounds:
@@ -62,49 +63,13 @@ def bounds_for(*, precision: str, compressed: bool = False, device: str = "cpu")
     return replace(bounds, exact=device == "cpu")
 
 
-# Where replays are not exact: how many more there are of what is beyond its bound, how many times their largest
-# difference from the first one is allowed then, and up to where it can tell anything: a mean that is halved, or a step
-# of two that is missing, deviates by 0.5.
-NUM_REPLAYS = 3
-ALLOWED_NOISES = 4.0
-MOST_NOISE = 0.1
-
-
-@dataclass(slots=True)
-class Judged:
-    """The largest of some deviations, and the largest among replays of the same steps, where that was asked."""
-
-    bound: float
-    value: float = 0.0
-    noise: float = 0.0
-
-    def add(self, value: float) -> bool:
-        self.value = max(self.value, value)
-        return value > self.bound
-
-    def add_noise(self, value: float) -> None:
-        """Of a further replay; numbers that are not finite say nothing."""
-        if math.isfinite(value):
-            self.noise = max(self.noise, value)
-
-    def allowed(self, noise: float) -> float:
-        """The bound, or more where replays differ by `noise`."""
-        return max(self.bound, ALLOWED_NOISES * noise)
-
-
 def snapshot(
-    weights: Weights, state: State, *, centre: Sequence[Any] = (), velocity: Sequence[Any] = ()
+    weights: Sequence[Any], state: State, *, centre: Sequence[Any] = (), velocity: Sequence[Any] = ()
 ) -> Snapshot:
-    """The weights and what the optimizers keep; batch norm's memory is no part of an update."""
-    kinds = {WEIGHT: weights, CENTRE: centre, VELOCITY: velocity}
-    return kept_by_optimizers(state) | {
-        f"{kind}.{place}": value for kind, values in kinds.items() for place, value in enumerate(values)
-    }
-
-
-def kept_by_optimizers(state: State) -> State:
-    """That part of a state."""
-    return {name: value for name, value in state.items() if name.startswith(SLOTS)}
+    """What can be compared of a training: weights in order, and what optimizers keep in `state`."""
+    named = ((WEIGHT, weights), (CENTRE, centre), (VELOCITY, velocity))
+    arrays = {f"{kind}.{place}": array for kind, own in named for place, array in enumerate(own)}
+    return arrays | {name: value for name, value in state.items() if name.startswith(SLOTS)}
 
 
 def changed(held: State) -> Snapshot:
@@ -134,20 +99,18 @@ def deviation(
     before: Snapshot, after: Snapshot, expected: Snapshot, *, bounds: Bounds, noisy: Collection[str] = ()
 ) -> Deviation:
     """The deviation of `after` from `expected`, of changes since `before`, without the tensors `noisy`."""
-    kinds: dict[str, list[str]] = {}
-    for name in sorted(set(expected) - set(noisy)):
-        kinds.setdefault(_kind(name), []).append(name)
     if not set(expected) <= set(after):
         return Deviation(math.inf, math.inf)
     share = scale = 0.0
-    for kind, names in kinds.items():
+    for kind, names in _by_kind(set(expected) - set(noisy)).items():
         if all(np.array_equal(after[name], expected[name]) for name in names):
             continue  # mostly, and then no sums are needed
-        tensors = [_compare(before, after[name], expected, name) for name in names]
-        largest = max(tensor.rms_change for tensor in tensors)
-        share = max([share, *(tensor.share(bounds.floor * largest) for tensor in tensors)], key=nan_last)
+        lengths = _Lengths.of(before, after, expected, names)
+        if lengths is None:
+            return Deviation(math.inf, math.inf)
+        share = max(share, lengths.worst_share(bounds.floor))
         if kind not in QUADRATIC:
-            scale = max(scale, _scale(tensors), key=nan_last)
+            scale = max(scale, lengths.scale())
     return Deviation(share, scale)
 
 
@@ -158,78 +121,96 @@ def whole_share(
     names = [name for name in expected if _kind(name) in (WEIGHT, CENTRE) and name not in noisy]
     if all(np.array_equal(after[name], expected[name]) for name in names):
         return 0.0
-    tensors = [_compare(before, after[name], expected, name) for name in names]
-    error = math.sqrt(sum(tensor.error**2 for tensor in tensors))
-    change = math.sqrt(sum(tensor.change**2 for tensor in tensors))
-    return _ratio(max(0.0, error - math.sqrt(sum(t.rounding**2 for t in tensors)), key=nan_last), change)
+    lengths = _Lengths.of(before, after, expected, names)
+    if lengths is None:
+        return math.inf
+    error, change, rounding = (
+        np.linalg.norm(one) for one in (lengths.error, lengths.change, lengths.rounding)
+    )
+    return float(_ratio(error - rounding, change))
+
+
+def worst_element(before: Snapshot, after: Snapshot, expected: Snapshot, *, roundings: int = 1) -> float:
+    """The largest deviation of an element, of its tensor's largest expected change.
+
+    Some changes are zero but for rounding: a tensor whose largest is below FLOOR of its kind's largest is measured on
+    that scale. So many units in the last place of the tensor's largest value before are not counted: subtracting a
+    gradient from a weight rounds to it, which no backend can avoid.
+    """
+    worst = 0.0
+    for names in _by_kind(expected).values():
+        largest = [
+            float(np.max(np.abs(expected[n] - before[n].astype(np.float64)), initial=0.0)) for n in names
+        ]
+        floor = FLOOR * max(largest)
+        for name, scale in zip(names, largest, strict=True):
+            error = float(np.max(np.abs(after[name].astype(np.float64) - expected[name]), initial=0.0))
+            if not (math.isfinite(error) and math.isfinite(scale)):
+                return math.inf
+            rounding = roundings * float(np.spacing(np.max(np.abs(before[name]), initial=0)))
+            worst = max(worst, float(_ratio(error - rounding, max(scale, floor))))
+    return worst
 
 
 @dataclass(frozen=True, slots=True)
-class _Tensor:
-    """Lengths (L2) of a tensor's deviation, expected change and rounding; `along` is the product of the first two."""
+class _Lengths:
+    """Lengths (L2) of tensors' deviation, expected change and rounding; `along` is the product of the first two."""
 
-    size: int
-    error: float
-    change: float
-    along: float
-    rounding: float
+    size: NDArray[np.float64]
+    error: NDArray[np.float64]
+    change: NDArray[np.float64]
+    along: NDArray[np.float64]
+    rounding: NDArray[np.float64]
 
-    @property
-    def rms_change(self) -> float:
-        return self.change / math.sqrt(self.size)
+    @classmethod
+    def of(
+        cls, before: Snapshot, after: Snapshot, expected: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> _Lengths | None:
+        """Those of the named tensors; None where a number is not finite."""
+        rows = [_sums(before.get(name), after[name], expected[name]) for name in names]
+        size, error, change, along, value = np.array(rows).T
+        if not np.isfinite(rows).all():
+            return None
+        return cls(size, np.sqrt(error), np.sqrt(change), along, LAST_PLACE * np.sqrt(value))
 
-    def share(self, floor: float) -> float:
-        beyond = max(0.0, self.error - self.rounding, key=nan_last)
-        return _ratio(beyond / math.sqrt(self.size), max(self.rms_change, floor))
+    def worst_share(self, floor: float) -> float:
+        rms = self.change / np.sqrt(self.size)
+        beyond = (self.error - self.rounding) / np.sqrt(self.size)
+        return float(np.max(_ratio(beyond, np.maximum(rms, floor * rms.max()))))
+
+    def scale(self) -> float:
+        rounding = np.sum(self.rounding * self.change) / 4
+        return float(_ratio(abs(np.sum(self.along)) - rounding, np.sum(self.change**2)))
 
 
-BLOCK = 1 << 15  # elements: what is converted stays in the cache
-
-
-def _compare(
-    before: Snapshot, after: NDArray[Any], expected: Mapping[str, NDArray[Any]], name: str
-) -> _Tensor:
-    new, wanted = after.reshape(-1), expected[name].reshape(-1)
+def _sums(old: NDArray[Any] | None, new: NDArray[Any], expected: NDArray[Any]) -> tuple[float, ...]:
+    """The size, and sums of squares of the error, the change, their product, and of the values."""
+    value: Any = expected.astype(np.float64).reshape(-1)
+    error = new.reshape(-1) - value
     # What optimizers keep is made in their first step.
-    old = before[name].reshape(-1) if name in before else np.zeros_like(wanted)
-    errors = changes = along = squares = 0.0
-    for begin in range(0, wanted.size, BLOCK):
-        part = slice(begin, begin + BLOCK)
-        value = wanted[part].astype(np.float64)
-        error, change = new[part] - value, value - old[part]
-        errors += float(np.dot(error, error))
-        changes += float(np.dot(change, change))
-        along += float(np.dot(error, change))
-        squares += float(np.dot(value, value))
-    return _Tensor(
-        size=max(1, wanted.size),
-        error=math.sqrt(errors),
-        change=math.sqrt(changes),
-        along=along,
-        rounding=LAST_PLACE * math.sqrt(squares),
-    )
+    change = value if old is None else value - old.reshape(-1)
+    return max(1, value.size), error @ error, change @ change, error @ change, value @ value
 
 
-def _scale(tensors: list[_Tensor]) -> float:
-    squares = sum(tensor.change**2 for tensor in tensors)
-    rounding = sum(tensor.rounding * tensor.change for tensor in tensors) / 4
-    return _ratio(max(0.0, abs(sum(tensor.along for tensor in tensors)) - rounding, key=nan_last), squares)
+def _ratio(part: Any, whole: Any) -> NDArray[Any]:
+    """Zero where the part is not positive, infinite where the whole is zero else."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.asarray(part) > 0, np.divide(part, whole), 0.0)
 
 
-def _ratio(part: float, whole: float) -> float:
-    if not (math.isfinite(part) and math.isfinite(whole)):
-        return math.inf
-    if not part:
-        return 0.0
-    return part / whole if whole else math.inf
-
-
-def nan_last(value: float) -> tuple[bool, float]:
-    """NaN is the worst of deviations, which a plain maximum may pass over."""
-    return math.isnan(value), value
+def _by_kind(names: Collection[str]) -> dict[str, list[str]]:
+    kinds: dict[str, list[str]] = {}
+    for name in sorted(names):
+        kinds.setdefault(_kind(name), []).append(name)
+    return kinds
 
 
 def _kind(name: str) -> str:
     """`weight`, or what the optimizer calls a slot: optimizer0.3.exp_avg in torch, optimizer0.m.3 in TensorFlow."""
     first, *rest = name.split(".")
     return next((part for part in rest if not part.isdigit()), first)
+
+
+def nan_last(value: float) -> tuple[bool, float]:
+    """NaN is the worst of deviations, which a plain maximum may pass over."""
+    return math.isnan(value), value

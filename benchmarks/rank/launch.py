@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
-from dlscale.benchmarks.rank.checks import update_gates
+from dlscale.benchmarks.rank.gates import control_gate, update_gates
 from dlscale.benchmarks.rank.measure import CommunicatorControl
 from dlscale.benchmarks.rank.observers import (
     GpuMemoryMeter,
@@ -163,6 +163,8 @@ def _pass_gates(context: LaunchContext, factory: ReplicaFactory) -> bool:
         context.aside(),
         repeatable(cell.framework, device=cell.device),
     ):
+        if not context.write_gates([control_gate(world)]):
+            return False
         gates = update_gates(
             context.backend, factory, control=world, shard=shard, seed=spec.seed, precision=cell.precision
         )

@@ -14,7 +14,7 @@ import numpy as np
 
 from dlscale.benchmarks.rank.buckets import ELEMENT_BYTES
 from dlscale.benchmarks.rank.case import CaseRun
-from dlscale.benchmarks.rank.checks import training_gates
+from dlscale.benchmarks.rank.gates import training_gates
 from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.records.profile import (
     MIN_PROFILED_STEPS,

@@ -15,10 +15,11 @@ from typing import Literal
 from pydantic import NonNegativeFloat, PositiveInt
 
 from dlscale.base.definitions import Frozen
+from dlscale.benchmarks.rank.audit import ReplayAudit
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, training_run
-from dlscale.benchmarks.rank.checks import make_audit, training_gates
 from dlscale.benchmarks.rank.evaluations import Evaluator
+from dlscale.benchmarks.rank.gates import training_gates
 from dlscale.benchmarks.rank.measure import SHORTEST_STEP, BarrierControl, Emit, Steppable, time_window
 from dlscale.benchmarks.rank.target_audit import TargetAudit
 from dlscale.benchmarks.rank.training import audited
@@ -85,7 +86,7 @@ def _audit(
         step=steps.step,
     )
     return TargetAudit(
-        steps=make_audit(training),
+        steps=ReplayAudit(training),
         world=case.context.world,
         target=target,
         quality=case.facts.quality(),
@@ -94,7 +95,7 @@ def _audit(
         replica=evaluator.replica,
         load=lambda: evaluator.load(trainer),
         learnt=lambda: evaluator.learnt(trainer),
-        tolerance=training.bounds.loss,
+        tolerance=training.bounds.outputs,
     )
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from dlscale.benchmarks.rank.audit import AuditedTraining
+from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
 from dlscale.benchmarks.rank.buckets import bucket_bytes_of
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checkpoints import training_run
-from dlscale.benchmarks.rank.checks import make_audit, training_gates
 from dlscale.benchmarks.rank.deviation import bounds_for
+from dlscale.benchmarks.rank.gates import training_gates
 from dlscale.benchmarks.rank.measure import measure, step_timer_for
-from dlscale.benchmarks.rank.turns import are_grouped
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import MeasuredWindow
 from dlscale.collectives import CountingTrainer, Trainer
@@ -36,7 +35,7 @@ def measure_training(case: CaseRun) -> list[Gate]:
     with case.trainer() as (trainer, replicas):
         saving = training_run(case, trainer)
         passed = saving.passed if saving else lambda _: None
-        audit = make_audit(audited(case, trainer, replicas, make_reference=case.reference, passed=passed))
+        audit = ReplayAudit(audited(case, trainer, replicas, make_reference=case.reference, passed=passed))
         steady = measure(
             trainer,
             context.control,
@@ -50,7 +49,7 @@ def measure_training(case: CaseRun) -> list[Gate]:
             audit=audit,
             round_steps=round_steps(cell.algorithm, cell.algorithm_options),
             carries=bool(trainer.settings().get("pipelined")),
-            agree=cast(GroupedTrainer, trainer).agree if are_grouped(backend.served) else None,
+            agree=cast(GroupedTrainer, trainer).agree if getattr(backend.served, "groups", 0) else None,
         )
         case.write_observed()
         gates = [*audit.gates(), *training_gates(backend, trainer, control=context.world)]

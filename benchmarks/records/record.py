@@ -73,7 +73,7 @@ class LaunchMetadata(Frozen):
     oversubscribed: bool  # more ranks x cores than the machine has
     environment_variables: dict[Text, Text]  # set variables on the allow-list
     # Version of the list of gates that its cases had to pass (`required_gates`); None: before there was a list.
-    gates_version: Literal[2] | None = where_given(None)
+    gates_version: Literal[2, 3] | None = where_given(None)
 
 
 class Outcome(Frozen):

@@ -9,14 +9,12 @@ from typing import Final
 
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
-from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.capabilities import capabilities
-from dlscale.collectives.sharding import NONE
 
-GATES_VERSION: Final = 2
+GATES_VERSION: Final = 3
 
-REPLAY_AUDITS = ("audit_step", "audit_scale", "audit_batches", "audit_samples", "audit_loss", "audit_window")
-SERVER_AUDITS = (*REPLAY_AUDITS, "audit_movement", "audit_count")
+REPLAY_AUDITS = ("audit_step", "audit_scale", "audit_window", "audit_samples")
+SERVER_AUDITS = (*REPLAY_AUDITS, "audit_count")
 TARGET_AUDITS = ("audit_held_out", "audit_evaluation")
 
 
@@ -32,9 +30,7 @@ OF_CONTROLS = {
 def required_gates(cell: Cell, *, diverged: bool = False) -> tuple[str, ...]:
     """The names, of a case of that cell which ran to its end; `diverged`: its weights are no numbers."""
     row = capabilities(cell.backend)
-    names = ["round" if cell.algorithm != SYNC and not row.servers else "gradient"]
-    names += ["broadcast"] if row.exchanges else []
-    names += ["sharding"] if cell.shard != NONE else []
+    names = ["control", "gradient", *(["broadcast"] if row.exchanges else [])]
     names += ["split", "split_precision"] if cell.split > 1 and row.exchanges else []
     if cell.control in OF_CONTROLS:
         return (*names, *OF_CONTROLS[cell.control])
@@ -46,8 +42,8 @@ def required_gates(cell: Cell, *, diverged: bool = False) -> tuple[str, ...]:
 
 
 def missing_gates(record: Record) -> list[str]:
-    """The names of those that a record ought to have and has not, in order; none of a record without a list."""
-    if record.gates_version is None or record.failure is not None:
+    """The names of those that a record ought to have and has not, in order; none where its list is an older one."""
+    if record.gates_version != GATES_VERSION or record.failure is not None:
         return []
     diverged = record.solution is not None and record.solution.end == "diverged"
     present = {gate.name for gate in record.gates}

@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.audit import AuditedTraining
-from dlscale.benchmarks.rank.checks import make_audit
+from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
 from dlscale.benchmarks.rank.deviation import bounds_for
-from dlscale.benchmarks.rank.gates import gradient_gate
+from dlscale.benchmarks.rank.gates import update_gates
 from dlscale.benchmarks.rank.process import local_rank
 from dlscale.collectives import NAMES, capabilities, with_capability
 from dlscale.collectives.registry import connect
@@ -149,10 +148,10 @@ def make_factory(framework, name="hep_cnn", *, synthetic=True, **computing):
 
 @pytest.fixture
 def gates(world, shard):
-    """gates(backend, factory, gate): what a gate finds, by name."""
+    """gates(backend, factory): what gates find, by name."""
 
-    def found(backend, factory, gate=gradient_gate):
-        results = gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
+    def found(backend, factory):
+        results = update_gates(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
         return {result.name: result for result in results}
 
     return found
@@ -190,7 +189,10 @@ def audits(audited_training, world, shard):
 
     def found(backend, factory, num_steps):
         trainer = backend.distribute(factory, shard=shard, seed=11 + shard.index)
-        audit = make_audit(audited_training(trainer, backend, factory))
+        audit = ReplayAudit(audited_training(trainer, backend, factory))
+        trainer.step()  # optimizers make what they keep
+        audit.count(1)
+        world.Barrier()
         gates = audit_steps(audit, trainer, num_steps, meet=world.Barrier)
         trainer.close()
         assert all(gate.passed for gate in gates.values())
@@ -216,8 +218,6 @@ def audited_training(world, shard):
                 compressed=compressed,
                 device=device_of(backend.capabilities.name),
             ),
-            passed=lambda _: None,
-            num_skipped=lambda: 0,
         )
 
     return made

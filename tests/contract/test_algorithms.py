@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dlscale.benchmarks.rank.rounds import RoundsAudit, rounds_gate
+from dlscale.benchmarks.rank.audit import ReplayAudit
 from dlscale.collectives.algorithms.registry import read_algorithm
 from dlscale.collectives.algorithms.rounds import Elastic, RoundsBackend
 
@@ -26,7 +26,7 @@ def gated(connected, verdicts):
 
     def found(backend, framework, options):
         rounds = RoundsBackend(connected(backend, framework), read_algorithm("easgd", options))
-        passed = verdicts(rounds, make_factory(framework, synthetic=False), rounds_gate)
+        passed = verdicts(rounds, make_factory(framework, synthetic=False))
         rounds._collective.close()  # the backend is closed by the fixture
         return passed
 
@@ -37,7 +37,7 @@ def gated(connected, verdicts):
 def test_a_round_is_what_the_rule_says(backend, framework, gated):
     # TensorFlow traces every trainer anew, which takes seconds: one there.
     for options in (ELASTIC, MOMENTUM) if framework == "torch" else (ELASTIC,):
-        assert gated(backend, framework, options) == {"broadcast": True, "round": True}
+        assert gated(backend, framework, options) == {"broadcast": True, "gradient": True}
 
 
 def test_an_exchange_that_does_something_else_fails(gated, monkeypatch):
@@ -49,7 +49,7 @@ def test_an_exchange_that_does_something_else_fails(gated, monkeypatch):
 
     for harm in (lambda _self, _step: None, short):
         monkeypatch.setattr(Elastic, "before", harm)
-        assert not gated("mpi", "torch", ELASTIC)["round"]
+        assert not gated("mpi", "torch", ELASTIC)["gradient"]
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def audited(connected, audited_training, world, shard):
         rounds = RoundsBackend(connected(backend, framework), read_algorithm("easgd", ELASTIC))
         factory = make_factory(framework, synthetic=False)
         trainer = rounds.distribute(factory, shard=shard, seed=11 + shard.index)
-        audit = RoundsAudit(audited_training(trainer, rounds, factory))
+        audit = ReplayAudit(audited_training(trainer, rounds, factory))
         for _ in range(3):
             trainer.step()
         audit.count(3)

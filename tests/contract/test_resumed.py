@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.rank.audit import ReplayAudit
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, check_can_resume, load_checkpoint
 from dlscale.benchmarks.rank.measure import CommunicatorControl
-from dlscale.benchmarks.rank.rounds import RoundsAudit
 from dlscale.collectives.registry import connect
 
 from .conftest import audit_steps, make_factory
@@ -106,7 +106,7 @@ def test_rounds_arrive_at_the_same_bits(
     other = backend.distribute(make_factory(framework, synthetic=False), shard=shard, seed=11 + shard.index)
     assert run_of(other, folder, world, []).step == SAVED
     if framework == "torch" and not other.velocity():  # with momentum there are no audits
-        audit = RoundsAudit(audited_training(other, backend, make_factory("torch", synthetic=False)))
+        audit = ReplayAudit(audited_training(other, backend, make_factory("torch", synthetic=False)))
         gates = audit_steps(audit, other, REST - 2)
         assert [name for name, gate in gates.items() if not gate.passed] == []
     else:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank.gates import identity_gate
-from dlscale.benchmarks.rank.turns import turns_gate
 
 from .conftest import make_factory
 
@@ -40,10 +39,10 @@ def factory(any_served_pair):
 def test_the_gates_pass(any_served_pair, connected, factory, algorithm, options, verdicts):
     backend = connected(*any_served_pair, algorithm=algorithm, algorithm_options=options)
     assert backend.asynchronous
-    assert verdicts(backend, factory, turns_gate) == {"broadcast": True, "gradient": True}
+    assert verdicts(backend, factory) == {"broadcast": True, "gradient": True}
 
 
-TURNS = {"audit_step", "audit_scale", "audit_batches", "audit_samples", "audit_loss", "audit_count"}
+TURNS = {"audit_step", "audit_scale", "audit_samples", "audit_count"}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,6 @@ TURNS = {"audit_step", "audit_scale", "audit_batches", "audit_samples", "audit_l
 def test_turns_are_replayed(any_served_pair, connected, factory, algorithm, options, audits):
     backend = connected(*any_served_pair, algorithm=algorithm, algorithm_options=options)
     found = audits(backend, factory, 7)
-    assert found.pop("audit_movement") > 0.01
     assert found.keys() == TURNS
     assert max(found.values()) < 1e-6
 

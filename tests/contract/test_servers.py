@@ -5,7 +5,6 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.gates import identity_gate
-from dlscale.benchmarks.rank.turns import turns_gate
 
 from .conftest import Broken, make_factory
 
@@ -22,17 +21,15 @@ def test_the_gates_of_asynchronous_training_pass(pair, connected, verdicts):
     workload = (
         "cosmogan" if pair[1] == "torch" else "hep_cnn"
     )  # whose graphs take TensorFlow ten seconds less
-    found = verdicts(backend, make_factory(pair[1], workload), turns_gate)
+    found = verdicts(backend, make_factory(pair[1], workload))
     assert found == {"broadcast": True, "gradient": True}
 
 
 @pytest.mark.on_ranks(2)
-@pytest.mark.parametrize(("asynchronous", "looked_at"), [(False, "audit_window"), (True, "audit_movement")])
+@pytest.mark.parametrize(("asynchronous", "looked_at"), [(False, {"audit_window"}), (True, set())])
 def test_all_that_servers_hold_is_replayed(pair, connected, asynchronous, looked_at, audits):
     found = audits(connected(*pair, {"asynchronous": asynchronous}), make_factory(pair[1]), 5)
-    every = {"audit_step", "audit_scale", "audit_batches", "audit_samples", "audit_loss", "audit_count"}
-    assert found.keys() == every | {looked_at}
-    assert found.pop("audit_movement", 1) > 0.01
+    assert found.keys() == {"audit_step", "audit_scale", "audit_samples", "audit_count"} | looked_at
     assert max(found.values()) < 1e-6
 
 
@@ -42,7 +39,7 @@ def test_a_gradient_that_counts_twice_does_not_pass(pair, connected, verdicts):
         return 2.0 if shard.index == shard.count - 1 else 1.0
 
     backend = Broken(connected(*pair, {"asynchronous": True}), of_the_last_rank)
-    assert not all(verdicts(backend, make_factory(pair[1]), turns_gate).values())
+    assert not all(verdicts(backend, make_factory(pair[1])).values())
 
 
 @pytest.mark.on_ranks(2)

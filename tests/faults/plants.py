@@ -60,11 +60,11 @@ def mean_halved():
     num_updates = [0]
 
     def make(apply):
-        def halved(self, parameters=None):
+        def halved(self):
             num_updates[0] += 1
             for parameter in self._view_of if num_updates[0] > LATER else ():
                 parameter.grad.mul_(0.5)
-            apply(self, parameters)
+            apply(self)
 
         return halved
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from dlscale.benchmarks.rank.turns import turns_gate
+from dlscale.benchmarks.rank.gates import update_gates
 from dlscale.collectives import ring
 from dlscale.collectives.job import split
 from dlscale.collectives.registry import connect, serve
@@ -161,7 +161,7 @@ def train_over_server(say, masters=0):
         return _Replica(job.index)
 
     if masters:
-        gates = turns_gate(backend, factory, control=job.workers, shard=shard, seed=0, precision="fp32")
+        gates = update_gates(backend, factory, control=job.workers, shard=shard, seed=0, precision="fp32")
         say("gates", passed=[gate.passed for gate in gates])
     trainer = backend.distribute(factory, shard=shard, seed=0)
     if masters:

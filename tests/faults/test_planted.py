@@ -77,7 +77,7 @@ FAULTS = [
     ("nothing", {}, None),
     ("nothing", TO_TARGET, None),
     ("one_step_less", {"control": "loader"}, "loader"),
-    ("one_step_less", TO_TARGET, "audit_batches"),
+    ("one_step_less", TO_TARGET, "audit_samples"),
     ("mean_halved", TO_TARGET, "audit_step"),
     ("evaluated_on_training_samples", TO_TARGET, "audit_held_out"),
     ("evaluated_on_other_samples", TO_TARGET, "audit_evaluation"),
@@ -101,7 +101,7 @@ FAULTS = [
 ]
 AT_EVERY_RUN = {
     (1, None),
-    (3, "audit_batches"),
+    (3, "audit_samples"),
     (6, "audit_evaluation"),
 }  # a training to a target has most audits
 

@@ -65,9 +65,8 @@ def test_asynchronous_servers_count_what_they_applied(bench, framework):
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = bench.records()
     assert record.case.cell.num_servers == 2
-    before_and_after = {"broadcast", "gradient", "finite_loss"}
-    audits = {"audit_step", "audit_scale", "audit_batches", "audit_samples", "audit_loss"}
-    audits |= {"audit_movement", "audit_count"}
+    before_and_after = {"control", "broadcast", "gradient", "finite_loss"}
+    audits = {"audit_step", "audit_scale", "audit_samples", "audit_count"}
     # What can be known only where ranks step together is told as not audited.
     assert {gate.name for gate in record.gates if gate.value is not None} == before_and_after | audits
     steady = rows_of(record.counted)

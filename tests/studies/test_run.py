@@ -104,7 +104,7 @@ def check_record(record):
     elif cell.control != "loader":
         assert all(math.isfinite(loss) for loss in record.final_loss)
         names = {gate.name for gate in record.gates}
-        assert {"audit_step", "audit_scale", "audit_window", "audit_batches"} <= names
+        assert {"audit_step", "audit_scale", "audit_window", "audit_samples"} <= names
         assert names >= ({"gradient", "finite_loss"} if cell.backend == "none" else {"broadcast", "identity"})
     if cell.backend == "none" and cell.control == "train":
         assert all(len(window.step_seconds[0]) == window.num_steps for window in steady)

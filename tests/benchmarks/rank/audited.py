@@ -37,16 +37,12 @@ class Replica:
                 NUM_SAMPLES, shard=self.shard, local_batch=LOCAL_BATCH, seed=ORDER_SEED, begin=self.num_drawn
             )
         )
-        self.last_losses = [float(np.sum(tensor**2)) for tensor in self.tensors]
         self.num_drawn += 1
         noise = [rng.standard_normal((LOCAL_BATCH, tensor.size)) for tensor in self.tensors]
         return [
             (tensor / 4 + 1 + values[: self.num_read].mean(axis=0)).astype(np.float32)
             for tensor, values in zip(self.tensors, noise, strict=True)
         ]
-
-    def losses(self):
-        return self.last_losses
 
     def last_samples(self):
         return self.samples
@@ -115,9 +111,6 @@ class Trainer:
     def synchronize(self):
         pass
 
-    def losses(self):
-        return self.fault.losses(self)
-
     def weights(self):
         return self.replica.weights()
 
@@ -144,9 +137,6 @@ class Fault:
     def times(self, _trainer):
         return 1
 
-    def losses(self, trainer):
-        return trainer.replica.losses()
-
 
 def run(
     fault=None,
@@ -164,8 +154,12 @@ def run(
     backend = SimpleNamespace(
         delay=delay,
         compressor=None,
-        capabilities=SimpleNamespace(exchanges=True),
-        moved=lambda: None,
+        capabilities=SimpleNamespace(exchanges=True, servers=False),
+        asynchronous=False,
+        in_step=True,
+        num_accepted=None,
+        served=None,
+        rounds=None,
     )
 
     def audited(world):

@@ -17,7 +17,7 @@ from dlscale.benchmarks.rank.deviation import (
     whole_share,
 )
 
-PLAIN = Bounds(share=0.1, scale=0.1, window=0.1, loss=0.1, floor=0.5, noise=0.1)
+PLAIN = Bounds(share=0.1, scale=0.1, window=0.1, outputs=0.1, floor=0.5, noise=0.1)
 
 
 def one(**tensors):

@@ -6,50 +6,45 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.checks import training_gates
-from dlscale.benchmarks.rank.gates import (
-    finite_gate,
-    identity_gate,
-    largest_of,
-    worst_deviation,
-)
+from dlscale.benchmarks.rank.deviation import worst_element
+from dlscale.benchmarks.rank.gates import finite_gate, identity_gate, training_gates
 
 
 def tensors(*values):
     return [np.array(value, np.float64) for value in values]
 
 
+def named(tensors_of):
+    return {f"weight.{place}": tensor for place, tensor in enumerate(tensors_of)}
+
+
 @pytest.mark.parametrize(
-    ("before", "after", "expected", "largest", "worst"),
+    ("before", "after", "expected", "worst"),
     [
-        ([[0, 0]], [[-4, -1]], [[4, 0]], [4.0], 0.25),
-        ([[0, 0]], [[-4, 1]], [[4, 0]], [4.0], 0.25),
-        ([[0], [0]], [[-5], [-3]], [[4], [2]], [4.0, 2.0], 0.5),
-        ([[0], [0]], [[-3], [-4]], [[2], [4]], [2.0, 4.0], 0.5),
+        ([[0, 0]], [[-4, -1]], [[-4, 0]], 0.25),
+        ([[0, 0]], [[-4, 1]], [[-4, 0]], 0.25),
+        ([[0], [0]], [[-5], [-3]], [[-4], [-2]], 0.5),
+        ([[0], [0]], [[-3], [-4]], [[-2], [-4]], 0.5),
         # Rounding: on the scale of FLOOR times the largest of all.
-        ([[0], [0]], [[-1000], [-0.25]], [[1000], [0]], [1000.0, 0.0], 0.25),
-        ([[0]], [[0]], [[0]], [0.0], 0.0),
-        ([[0]], [[1]], [[0]], [0.0], math.inf),
-        ([[0]], [[math.nan]], [[1]], [1.0], math.inf),
-        ([[0]], [[-1]], [[1]], [math.nan], math.inf),
-        ([[]], [[]], [[]], [0.0], 0.0),
-        ([], [], [], [], 0.0),
+        ([[0], [0]], [[-1000], [-0.25]], [[-1000], [0]], 0.25),
+        ([[0]], [[0]], [[0]], 0.0),
+        ([[0]], [[1]], [[0]], math.inf),
+        ([[0]], [[math.nan]], [[-1]], math.inf),
+        ([[0]], [[-1]], [[math.nan]], math.inf),
+        ([[]], [[]], [[]], 0.0),
+        ([], [], [], 0.0),
     ],
 )
-def test_the_worst_deviation_of_all_tensors(before, after, expected, largest, worst):
-    assert worst_deviation(tensors(*before), tensors(*after), tensors(*expected), largest=largest) == worst
-
-
-def test_the_largest_of_a_tensor_is_an_absolute_value():
-    assert largest_of(tensors([-0.5, 0.25], [], [0.125])) == [0.5, 0.0, 0.125]
+def test_the_worst_element_of_all_tensors(before, after, expected, worst):
+    assert worst_element(*(named(tensors(*given)) for given in (before, after, expected))) == worst
 
 
 def test_a_weights_last_place_is_not_counted():
-    before = [np.array([0, -(2.0**24)], np.float32)]  # neighbours are 2 apart
+    before = {"weight.0": np.array([0, -(2.0**24)], np.float32)}  # neighbours are 2 apart
+    expected = {"weight.0": np.array([-4, -(2.0**24)])}
     for error, worst in ((2, 0.0), (3, 0.25)):
-        after = [np.array([-4 - error, -(2.0**24)], np.float32)]
-        expected = tensors([4, 0])
-        assert worst_deviation(before, after, expected, largest=[4.0]) == worst
+        after = {"weight.0": np.array([-4 - error, -(2.0**24)], np.float32)}
+        assert worst_element(before, after, expected) == worst
 
 
 class Gathering:

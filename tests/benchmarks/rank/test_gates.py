@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.checks import update_gates
+from dlscale.benchmarks.rank.gates import control_gate, update_gates
+from dlscale.models.weights import NUM_DRAWN, WEIGHT, counted
 from dlscale.models.workload import Shard
 from tests.benchmarks.rank.threads import Meeting, on_ranks
 
@@ -16,6 +17,8 @@ SEED = 5
 
 class Replica:
     """Two tensors, whose gradients depend on the rank, the weights, and on whether it is the replica of a gate."""
+
+    framework = "torch"
 
     def __init__(self, rank, seed, gate):
         self.rank, self.gate = rank, gate
@@ -31,6 +34,18 @@ class Replica:
         own = [np.array([1.0, -2.0]) * (self.rank + 1), np.array([4.0 - 8.0 * self.rank])]
         return [g + w / 16 + (0 if self.gate else 0.5) for g, w in zip(own, self._weights, strict=True)]
 
+    def apply(self, gradients):
+        self._weights = [w - g for w, g in zip(self._weights, gradients, strict=True)]
+
+    def held(self, *, slots=True):  # noqa: ARG002 - plain SGD keeps nothing
+        return {f"{WEIGHT}.{place}": weight for place, weight in enumerate(self._weights)}
+
+    def state(self):
+        return {NUM_DRAWN: counted(0)} | self.held()
+
+    def restore(self, state):
+        self.load([state[f"{WEIGHT}.{place}"] for place in range(len(self._weights))])
+
 
 class Ranks:
     """A backend that exchanges gradients between threads, and what it was asked for.
@@ -41,14 +56,15 @@ class Ranks:
 
     def __init__(self, num_ranks, **options):
         self.num_ranks = num_ranks
-        self.capabilities = SimpleNamespace(exchanges=options.get("exchanges", True))
+        self.asynchronous = options.get("asynchronous", False)
+        exchanges = options.get("exchanges", True)
+        self.capabilities = SimpleNamespace(exchanges=exchanges, servers=self.asynchronous)
         self.delay = options.get("delay", 0)
         self.late = options.get("late", self.delay)
         self.num_accepted = options.get("num_accepted")
         self.really_accepted = options.get("really_accepted", self.num_accepted)
         self.compressor = self.rounds = None
-        self.shard = "none"
-        self.asynchronous = options.get("asynchronous", False)
+        self.in_step = not self.asynchronous and self.num_accepted is None
         self.served = None
         self.broadcasts = options.get("broadcasts", True)
         self.root = options.get("root", 0)
@@ -141,6 +157,19 @@ class Trainer:
     def weights(self):
         return self.replica.weights()
 
+    def settings(self):
+        return {}
+
+    def held(self, *, slots=True):
+        return self.replica.held(slots=slots)
+
+    def state(self):
+        return self.replica.state()
+
+    def served_state(self):
+        self.replica.load(self.backend.shared)
+        return self.replica.state()
+
     def close(self):
         with self.backend.lock:
             self.backend.num_open -= 1
@@ -166,7 +195,6 @@ def test_the_mean_of_all_gradients_passes(num_ranks):
 def test_without_a_backend_each_rank_has_its_own_gradient():
     results = Ranks(2, exchanges=False).gates()
     assert verdicts(results) == {"gradient": True}
-    assert "the rank's own gradient" in results[0][0].detail
 
 
 def only_on(rank, change):
@@ -192,7 +220,7 @@ FAULTS = {
     "another rank's weights": (3, {"root": 1}, {"broadcast"}),
     "another rank's between turns": (2, {"asynchronous": True, "root": 1}, {"broadcast"}),
     "nor between turns": (2, {"asynchronous": True, "broadcasts": False}, {"broadcast", "gradient"}),
-    "weights that change too early": (2, {"delay": 1, "late": 0}, {"delay", "gradient"}),
+    "weights that change too early": (2, {"delay": 1, "late": 0}, {"gradient"}),
     "skipped, not late": (2, {"delay": 1, "late": 0, "harm": only_skipped_at_the_start}, {"gradient"}),
     "fewer gradients than accepted": (3, {"num_accepted": 2, "really_accepted": 1}, {"gradient"}),
 }
@@ -235,10 +263,7 @@ def test_the_tolerance_itself_still_passes(precision, tolerance, beyond, passed,
 @pytest.mark.parametrize("delay", [1, 2])
 def test_gradients_that_are_late_by_what_was_said(delay):
     results = Ranks(2, delay=delay).gates()
-    assert [gate.name for gate in results[0]] == ["broadcast", "delay", "gradient"]
-    assert verdicts(results) == {"broadcast": True, "delay": True, "gradient": True}
-    assert results[0][1].value == 0
-    assert f" {delay} step earlier" in results[0][2].detail
+    assert verdicts(results) == {"broadcast": True, "gradient": True}
 
 
 @pytest.mark.parametrize("num_accepted", [1, 2, 3])
@@ -247,8 +272,6 @@ def test_of_the_first_to_come_the_mean_is_theirs(num_accepted):
     results = backend.gates()
     assert verdicts(results) == {"broadcast": True, "gradient": True}
     assert set(backend.order[:num_accepted]) == set(range(num_accepted))
-    whose = "the ranks'" if num_accepted == 3 else f"the first {num_accepted} ranks'"
-    assert f"the mean of {whose} own gradients" in results[0][1].detail
 
 
 @pytest.mark.parametrize(
@@ -272,3 +295,31 @@ def test_the_first_and_the_last_rank_both_take_the_first_turn(num_ranks, order):
 def test_a_turn_that_changes_the_weights_by_something_else_fails_all(rank, change):
     results = Ranks(3, asynchronous=True, harm=only_on(rank, change)).gates()
     assert verdicts(results) == {"broadcast": True, "gradient": False}
+
+
+class OneForAll:
+    """A control plane that knows this rank alone."""
+
+    def __init__(self, world):
+        self.world = world
+
+    def __getattr__(self, name):
+        return getattr(self.world, name)
+
+    def allgather(self, value):
+        return [value] * self.world.Get_size()
+
+
+class WaitsForNobody(OneForAll):
+    def allgather(self, value):
+        return self.world.allgather(value)
+
+    def Barrier(self):  # noqa: N802
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "passed"), [(lambda world: world, True), (OneForAll, False), (WaitsForNobody, False)]
+)
+def test_a_control_plane_that_is_local_fails(kind, passed):
+    assert [gate.passed for gate in on_ranks(3, lambda world: control_gate(kind(world)))] == [passed] * 3

@@ -1,0 +1,377 @@
+"""What training over a backend does to one rank, said a second time: by a replica that no backend touches.
+
+Gates and audits let such a reference take the steps of a trainer, from the state that the trainer had. What ranks
+exchange goes over the control plane. One class per rule: the mean of all ranks' gradients, whatever carries them and
+compressed or not; elastic averaging, in rounds over collectives and one rank after the other on servers; and Downpour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.benchmarks.rank.deviation import (
+    CENTRE,
+    VELOCITY,
+    Bounds,
+    Snapshot,
+    changed,
+    noisy_weights,
+    snapshot,
+)
+from dlscale.collectives.algorithms import downpour, easgd
+from dlscale.collectives.algorithms.rounds import RoundsTrainer
+from dlscale.collectives.backend import (
+    OWN,
+    SERVED,
+    SERVED_COUNTS,
+    BackedUpTrainer,
+    Backend,
+    CountingTrainer,
+    Trainer,
+)
+from dlscale.collectives.compression.compressor import BucketState
+from dlscale.collectives.compression.halves import from_halves, to_halves
+from dlscale.collectives.compression.trainer import CompressedTrainer
+from dlscale.models.weights import WEIGHT
+from dlscale.models.workload import Replica, State, Weights
+
+Follow = Callable[[Replica, int], None]
+"""Gives a replica what that step of the training has of its own."""
+
+FEWEST_PUSHES = 3
+
+
+class Reference:
+    """A rank whose steps apply the mean of the gradients of the ranks that step together. Methods are collective.
+
+    Steps are numbered as those of the training, the first is 0. `together`: all ranks take the same steps.
+    """
+
+    roundings = 1  # of an element in a step
+    most_waiting = 0  # steps of a rank that servers may not have taken up yet
+
+    def __init__(
+        self,
+        replica: Replica,
+        trainer: Trainer,
+        *,
+        backend: Backend,
+        control: Any,
+        bounds: Bounds,
+        follow: Follow,
+    ) -> None:
+        self.replica, self._trainer, self._backend, self._control = replica, trainer, backend, control
+        self._bounds, self._follow = bounds, follow
+        self.noisy: set[str] = set()  # tensors whose changes are rounding, of all steps so far
+        self.turn = range(control.Get_size())  # the ranks whose mean is applied
+        if replica.framework != "torch":  # whose optimizers make what they keep in their first step
+            replica.apply([np.zeros_like(weight) for weight in replica.weights()])
+
+    def turn_steps(self, num_taken: int, *, gate: bool) -> tuple[int, int]:  # noqa: ARG002
+        """Steps of a rank's turn: those until a replay can begin, and those that are replayed.
+
+        Of audits on servers several pushes, so that one which ignores every second one is seen.
+        """
+        return 0, FEWEST_PUSHES if self._backend.asynchronous and not gate else 1
+
+    def state(self) -> State:
+        """All that the trainer's next steps depend on, to `begin` with."""
+        if self._backend.capabilities.servers:
+            return cast(CountingTrainer, self._trainer).served_state()
+        return self._trainer.state()
+
+    def begin(self, state: State) -> None:
+        """Be where the trainer was when `state` was that."""
+        self.replica.restore(state)
+
+    def seen(self) -> Snapshot:
+        """All that steps change; valid until the next step."""
+        return changed(self.replica.held())
+
+    def seen_in_trainer(self) -> Snapshot:
+        """The same of the trainer as it is; valid until its next step. The reference is anywhere then."""
+        if self._backend.in_step:
+            return changed(self._trainer.held())
+        return self._seen_through()
+
+    def step(self, number: int) -> None:
+        self.apply(self.gradients(number), number)
+
+    def gradients(self, number: int) -> Weights:
+        """What the update of that step is made of."""
+        self._follow(self.replica, number)
+        gradients = self._mean(self.replica.gradients())
+        self.noisy |= noisy_weights(gradients, bounds=self._bounds)
+        return gradients
+
+    def apply(self, gradients: Weights, number: int) -> None:  # noqa: ARG002
+        """Update by them."""
+        self.replica.apply(gradients)
+
+    def idle(self) -> None:
+        """A step of a turn that other ranks have."""
+        if len(self.turn) > 1:
+            self._mean([np.zeros_like(weight) for weight in self.replica.weights()])
+
+    def _seen_through(self) -> Snapshot:
+        self.begin(self.state())
+        return {name: array.copy() for name, array in self.seen().items()}
+
+    def _mean(self, gradients: Weights) -> Weights:
+        if not self._backend.capabilities.exchanges or len(self.turn) == 1:
+            return gradients
+        return mean_over_ranks(gradients, control=self._control, count=len(self.turn))
+
+
+class FirstToCome(Reference):
+    """The mean of the first gradients to come; in a gate, where ranks step in order, the first ranks' are."""
+
+    def _mean(self, gradients: Weights) -> Weights:
+        count = cast(int, self._backend.num_accepted)
+        if self._control.Get_rank() >= count:
+            gradients = [np.zeros_like(gradient) for gradient in gradients]
+        return mean_over_ranks(gradients, control=self._control, count=count)
+
+
+class BackedUp(Reference):
+    """The mean of the gradients that servers say they took, which have to be as many as they accept."""
+
+    num_wrong = 0  # steps in which they were not
+
+    def gradients(self, number: int) -> Weights:
+        taken = cast(BackedUpTrainer, self._trainer).taken(number)
+        count, control = self._backend.num_accepted, self._control
+        if taken is None:  # no batch was drawn
+            own = taken = [np.zeros_like(weight) for weight in self.replica.weights()]
+        else:
+            self._follow(self.replica, number)
+            own = [gradient * part for gradient, part in zip(self.replica.gradients(), taken, strict=True)]
+        parts = mean_over_ranks(taken, control=control, count=count)
+        self.num_wrong += any(np.any(part != 1) for part in parts)
+        return mean_over_ranks(own, control=control, count=count)
+
+
+class Compressed(Reference):
+    """The mean of what ranks' messages say, compressed by the same rule from what the trainer had left over.
+
+    What travels, by which operation, into which bucket and with which residual is the backend's doing, and is what is
+    checked. The compressors themselves are tested against references of their own (tests/collectives/compression).
+    """
+
+    def turn_steps(self, num_taken: int, *, gate: bool) -> tuple[int, int]:  # noqa: ARG002
+        """For a gate a second step, which sends what the first left over."""
+        return 0, 2 if gate else 1
+
+    def state(self) -> State:
+        return super().state() | self._trainer.own_state()
+
+    def begin(self, state: State) -> None:
+        self._kept: dict[int, BucketState] = {}
+        for name in [name for name in state if name.startswith(OWN)]:
+            number, _, kept = name.removeprefix(f"{OWN}bucket").partition(".")
+            self._kept.setdefault(int(number), {})[kept] = state[name].copy()
+        super().begin({name: value for name, value in state.items() if not name.startswith(OWN)})
+
+    def _mean(self, gradients: Weights) -> Weights:
+        trainer, compressor = cast(CompressedTrainer, self._trainer), self._backend.compressor
+        sizes = [gradient.size for gradient in gradients]
+        places = [
+            part.reshape(gradient.shape)
+            for part, gradient in zip(
+                np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]), gradients, strict=True
+            )
+        ]
+        flat = np.empty(sum(sizes), np.float32)
+        for index, (place, bucket) in enumerate(
+            zip(trainer.flat(places), trainer.flat(gradients), strict=True)
+        ):
+            if self._control.Get_size() > 1 and compressor:
+                compressor.average(bucket, self._kept.setdefault(index, {}), _Carrier(self._control))
+            flat[place] = bucket
+        return [flat[place].copy() for place in places]
+
+
+class _Carrier:
+    """What compressors ask of a collective, by the control plane alone (`compression.compressor.Carrier`)."""
+
+    def __init__(self, control: Any) -> None:
+        self._control = control
+        self.rank: int = control.Get_rank()
+        self.size: int = control.Get_size()
+
+    def allgather_bytes(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
+        messages: list[NDArray[np.uint8]] = self._control.allgather(message)
+        return messages
+
+    def average_halves(self, values: NDArray[Any]) -> None:
+        total = np.sum(self._control.allgather(from_halves(values)), axis=0, dtype=np.float64)
+        values[:] = to_halves(np.asarray(total / self.size, np.float32), values.dtype)
+
+
+class Elastic(Reference):
+    """A rank that trains by its own optimizer, tied to a centre (`algorithms.easgd`).
+
+    In a step that exchanges the centre moves by the forces of all ranks, or on servers by this rank's alone.
+    """
+
+    def __init__(self, options: easgd.Options, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._options, self._in_rounds = options, not self._backend.capabilities.servers
+        self._share = np.float32(options.moving_rate / self._control.Get_size())
+        self.roundings, self.most_waiting = 2 + self._control.Get_size(), options.interval
+
+    def turn_steps(self, num_taken: int, *, gate: bool) -> tuple[int, int]:
+        """A round, in which the rank exchanges once; in step with others a step is enough."""
+        if self._in_rounds:
+            return 0, 1
+        return 0, max(self._options.interval + (num_taken == 0), FEWEST_PUSHES * (not gate))
+
+    def state(self) -> State:
+        if not self._in_rounds:
+            return super().state()
+        trainer = cast(RoundsTrainer, self._trainer)
+        centre = {f"{SERVED}0.{place}": weight for place, weight in enumerate(trainer.weights())}
+        velocity = {f"{OWN}velocity.{place}": part for place, part in enumerate(trainer.velocity())}
+        return trainer.state() | centre | velocity
+
+    def begin(self, state: State) -> None:
+        self.replica.restore({k: value for k, value in state.items() if not k.startswith((SERVED, OWN))})
+        self._own = self.replica.weights()
+        self._centre, self._velocity = (
+            [state[name] for place in range(len(self._own)) if (name := f"{begin}.{place}") in state]
+            for begin in (f"{SERVED}0", f"{OWN}velocity")
+        )
+
+    def seen(self) -> Snapshot:
+        return snapshot(self._own, self.replica.slots(), centre=self._centre, velocity=self._velocity)
+
+    def seen_in_trainer(self) -> Snapshot:
+        return self._seen_through()
+
+    def gradients(self, number: int) -> Weights:
+        """At the rank's weights, or ahead of them by its momentum."""
+        if self._velocity:
+            momentum = np.float32(self._options.momentum)
+            self.replica.load([x + momentum * v for x, v in zip(self._own, self._velocity, strict=True)])
+        gradients = super().gradients(number)
+        # The others' rounding arrives here with their weights.
+        names = self.noisy.union(*self._control.allgather(self.noisy)) if self._in_rounds else self.noisy
+        self.noisy = names | {n.replace(WEIGHT, kind, 1) for n in names for kind in (CENTRE, VELOCITY)}
+        return gradients
+
+    def apply(self, gradients: Weights, number: int) -> None:
+        own, force = self._own, None
+        if number and number % self._options.interval == 0:
+            force = [self._share * (x - c) for x, c in zip(own, self._centre, strict=True)]
+            total = mean_over_ranks(force, control=self._control, count=1) if self._in_rounds else force
+            self._centre = [c + f for c, f in zip(self._centre, total, strict=True)]
+        self.replica.apply(gradients)
+        self._own = self.replica.weights()
+        if self._velocity:
+            self._velocity = [new - old for new, old in zip(self._own, own, strict=True)]
+        if force:
+            self._own = [new - f for new, f in zip(self._own, force, strict=True)]
+        self.replica.load(self._own)
+
+    def _mean(self, gradients: Weights) -> Weights:
+        return gradients
+
+
+class Downpour(Reference):
+    """A rank that fetches and pushes, and servers with a rule of their own (`algorithms.downpour`).
+
+    It begins where the rank fetches next and has nothing accrued.
+    """
+
+    def __init__(self, options: downpour.Options, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._options, self.most_waiting = options, options.push_every - 1
+        self._rate = float(self._trainer.settings()["learning_rate"])
+        self._shapes = [weight.shape for weight in self.replica.weights()]
+
+    def turn_steps(self, num_taken: int, *, gate: bool) -> tuple[int, int]:
+        """From a fetch with nothing accrued to the next."""
+        period = math.lcm(self._options.fetch_every, self._options.push_every)
+        return -num_taken % period, period * (1 if gate else math.ceil(FEWEST_PUSHES / period))
+
+    def begin(self, state: State) -> None:
+        own = {name: value for name, value in state.items() if not name.startswith(SERVED)}
+        self.replica.restore(self.replica.state() | own)
+        self._num_updates = int(state[SERVED_COUNTS][0])
+        options = self._options
+        self._weights = _flat([state[f"{SERVED}0.{place}"] for place in range(len(self._shapes))])
+        self._rule = downpour.RULES[options.optimizer](self._weights.size, momentum=options.momentum)
+        for number, kept in enumerate(self._rule.kept(), start=1):
+            kept[:] = _flat([state[f"{SERVED}{number}.{place}"] for place in range(len(self._shapes))])
+        self._rule.resume(self._num_updates)
+        self._local, self._accrued = self._weights.copy(), np.zeros_like(self._weights)
+        self._fetched = self._num_updates
+
+    def seen(self) -> Snapshot:
+        kept = {
+            f"optimizer0.{place}.kept{number}": part
+            for number, array in enumerate(self._rule.kept())
+            for place, part in enumerate(self._shaped(array.copy()))
+        }
+        return snapshot(self._shaped(self._weights.copy()), kept)
+
+    def gradients(self, number: int) -> Weights:
+        if number % self._options.fetch_every == 0:
+            self._local, self._fetched = self._weights.copy(), self._num_updates
+        self.replica.load(self._shaped(self._local))
+        return super().gradients(number)
+
+    def apply(self, gradients: Weights, number: int) -> None:
+        gradient = _flat(gradients)
+        self._accrued += gradient
+        self._local -= np.float32(self._rate) * gradient
+        if (number + 1) % self._options.push_every == 0:
+            missed = max(self._num_updates - self._fetched, 1) if self._options.divide_by_staleness else 1
+            self._rule.apply(self._weights, self._accrued, self._rate / missed)
+            self._accrued = np.zeros_like(self._accrued)
+            self._num_updates += 1
+
+    def _shaped(self, flat: NDArray[np.float32]) -> Weights:
+        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])[:-1]
+        return [part.reshape(shape) for part, shape in zip(np.split(flat, ends), self._shapes, strict=True)]
+
+
+def reference_of(replica: Replica, trainer: Trainer, *, gate: bool = False, **named: Any) -> Reference:
+    """That of the rule by which a backend trains; of a `gate`'s trainer, whose rounds are short."""
+    backend: Backend = named["backend"]
+    options = backend.rounds if backend.rounds is not None else backend.served
+    if options is not None:
+        kind = Elastic if isinstance(options, easgd.Options) else Downpour
+        return kind(options.for_gate() if gate else options, replica, trainer, **named)
+    if backend.compressor:
+        return Compressed(replica, trainer, **named)
+    if backend.num_accepted is not None:
+        return (FirstToCome if gate else BackedUp)(replica, trainer, **named)
+    return Reference(replica, trainer, **named)
+
+
+def mean_over_ranks(gradients: Sequence[Any], *, control: Any, count: int | None = None) -> Weights:
+    """The means in the gradients' own type, summed over `control` in float64; of two in that type, rounded as once.
+
+    The sum is divided by `count`, else by the number of ranks. Arrays are summed as they lie in memory, which must be
+    alike on all ranks but where they are zero.
+    """
+    num_ranks = control.Get_size()
+    if num_ranks == 1:
+        return list(gradients)
+    means = [np.empty_like(gradient, order="K") for gradient in gradients]
+    for gradient, mean in zip(gradients, means, strict=True):
+        source, into = gradient.ravel(order="K"), mean.ravel(order="K")  # a view: `mean` has no gaps
+        total = np.divide(source, count or num_ranks, dtype=None if num_ranks == 2 else np.float64)
+        control.Allreduce(None, total)
+        into[:] = total
+    return means
+
+
+def _flat(arrays: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
+    return np.concatenate([array.reshape(-1) for array in arrays])
