@@ -6,7 +6,7 @@ What ranks and launchers wrote is redacted here; `LaunchMetadata` is when it is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeVar
@@ -180,27 +180,30 @@ def _windows(workers: Sequence[RankSpool], index: int) -> Windows:
     for boot, first in zip(boots, finished[0] if finished else (), strict=False):
         earliest[boot] = min(first.start, earliest.get(boot, first.start))
     num_warm_up = sum(windows[0].phase == "warmup" for windows in finished)
-    ranks = [[windows[rank] for windows in finished] for rank in range(len(workers))]
-    steady = [own[num_warm_up:] for own in ranks]
-    applied = _known(windows[0].num_applied for windows in finished)
-    foreign = (
-        [window.foreign_cpu for window in windows if window.foreign_cpu is not None] for windows in finished
-    )
+
+    def of_ranks(name: str, rows: Sequence[tuple[MeasuredWindow, ...]] = finished) -> list[list[Any]]:
+        return [[getattr(row[rank], name) for row in rows] for rank in range(len(workers))]
+
+    def of_steady(name: str) -> list[list[Any]] | None:
+        """Of each rank's windows after the warm-up, if all have it."""
+        lists = of_ranks(name, finished[num_warm_up:])
+        return lists if any(lists) and all(row is not None for own in lists for row in own) else None
+
+    foreign = [[window.foreign_cpu for window in row if window.foreign_cpu is not None] for row in finished]
+    steps, buckets = of_steady("step_seconds"), of_steady("bucket_seconds")
+    applied = _known(row[0].num_applied for row in finished)
+    starts = zip(of_ranks("start"), boots, strict=True)
     columns = {
         "num_warm_up": num_warm_up,
-        "num_steps": [max(window.num_steps for window in windows) for windows in finished],
-        "start_seconds": [
-            [window.start - earliest[boot] for window in own] for own, boot in zip(ranks, boots, strict=True)
-        ],
-        "seconds": [[window.seconds for window in own] for own in ranks],
+        "num_steps": [max(window.num_steps for window in row) for row in finished],
+        "start_seconds": [[start - earliest[boot] for start in own] for own, boot in starts],
+        "seconds": of_ranks("seconds"),
         "num_applied": applied,
-        "num_samples": _known(windows[0].num_samples for windows in finished),
+        "num_samples": _known(row[0].num_samples for row in finished),
         "foreign_cpu": _known(max(shares, default=None) for shares in foreign),
-        "rank_steps": applied and [[window.num_steps for window in own] for own in ranks],
-        "step_seconds": _of_all(steady, "step_seconds", lambda rows: [*chain(*rows)]),
-        "bucket_seconds": _of_all(
-            steady, "bucket_seconds", lambda rows: [list(column) for column in zip(*rows, strict=True)]
-        ),
+        "rank_steps": applied and of_ranks("num_steps"),
+        "step_seconds": steps and [[*chain(*own)] for own in steps],
+        "bucket_seconds": buckets and [[*zip(*own, strict=True)] for own in buckets],
     }
     return Windows.model_validate(columns)
 
@@ -209,15 +212,6 @@ def _known(column: Iterable[T]) -> list[T] | None:
     """The column; None if it has nothing."""
     values = list(column)
     return values if any(value is not None for value in values) else None
-
-
-def _of_all(
-    ranks: list[list[MeasuredWindow]], name: str, join: Callable[[list[list[float]]], list[Any]]
-) -> list[list[Any]] | None:
-    """For each rank its windows' lists of that name, joined; None if not all were measured."""
-    lists = [[getattr(window, name) for window in own] for own in ranks]
-    measured = any(lists) and all(row is not None for own in lists for row in own)
-    return [join(own) for own in lists] if measured else None
 
 
 def _launches(
@@ -259,9 +253,11 @@ def _rank_facts(spools: Sequence[RankSpool], index: int) -> list[RankFacts]:
         if info := spool.info:
             end = spool.first(CaseEnd, index)
             known = info.model_dump(exclude={"pid"}) | (end.model_dump(exclude={"load"}) if end else {})
-            gpu, state = spool.first(GpuMemory, index), spool.first(StateBytes, index)
-            known |= {"rank": spool.rank, "gpu_memory": gpu, "state_bytes": state}
-            facts.append(RankFacts.model_validate(known))
+            known |= {
+                "gpu_memory": spool.first(GpuMemory, index),
+                "state_bytes": spool.first(StateBytes, index),
+            }
+            facts.append(RankFacts.model_validate(known | {"rank": spool.rank}))
     return facts
 
 

@@ -13,15 +13,7 @@ from collections.abc import Collection
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Moment, Name, Text
@@ -115,9 +107,8 @@ class Gate(Frozen):
     def problem(self) -> str:
         """What a failed gate compared: `<detail>: 0.1, allowed 0.01`."""
         value = "not finite" if self.value is None else f"{self.value:.3g}"
-        return f"{self.detail}: {value}" + (
-            "" if self.tolerance is None else f", allowed {self.tolerance:.3g}"
-        )
+        allowed = "" if self.tolerance is None else f", allowed {self.tolerance:.3g}"
+        return f"{self.detail}: {value}{allowed}"
 
 
 class Checkpoint(Frozen):
@@ -206,10 +197,8 @@ class RankFacts(HostMemory, RankPlace):
     state_bytes: StateBytes | None = where_given(None)  # at the end of a training
 
 
-class Record(Outcome, LaunchMetadata):
+class Record(Outcome, LaunchMetadata, extra="ignore"):
     """One attempt at one case. Fields that earlier versions wrote and nothing reads any more are ignored."""
-
-    model_config = ConfigDict(extra="ignore")
 
     evidence: Evidence
     case: Case

@@ -117,34 +117,21 @@ class RankEnd(Frozen):
     status: int
 
 
-Event = Frozen  # of one of these types, by the names that they have in files
+Event = Frozen  # of one of these types
 TYPES: dict[str, type[Event]] = {
-    "rank_info": RankInfo,
-    "node": NodeSettings,
-    "phase": Phase,
-    "gate": Gate,
-    "window": MeasuredWindow,
-    "checkpoint": Checkpoint,
-    "resumed": Resumption,
-    "evaluated": Evaluation,
-    "ended": Ended,
-    "energy": EnergyReading,
-    "gpu_memory": GpuMemory,
-    "state_bytes": StateBytes,
-    "result": CaseResult,
-    "case_end": CaseEnd,
-    "error": RankError,
-    "abort": Abort,
-    "end": RankEnd,
+    kind.__name__: kind
+    for kind in (
+        *(RankInfo, NodeSettings, Phase, Gate, MeasuredWindow, Checkpoint, Resumption, Evaluation, Ended),
+        *(EnergyReading, GpuMemory, StateBytes, CaseResult, CaseEnd, RankError, Abort, RankEnd),
+    )
 }
-NAMES = {kind: name for name, kind in TYPES.items()}
 # How a line begins; cut off or with a wrong number behind, it still says which case it is of.
-_HEAD = re.compile(rb'\{"event": "([a-z_]+)"(?:, "case": (\d{1,9}))?(?:, (?=")|(?=\}))')
+_HEAD = re.compile(rb'\{"event": "([A-Za-z]+)"(?:, "case": (\d{1,9}))?(?:, (?=")|(?=\}))')
 
 
 def format_event(event: Event, *, case: int | None = None) -> str:
     """The event as a line of JSON: its name, the number of its case if any, and its fields."""
-    place: dict[str, Any] = {"event": NAMES[type(event)]} | ({} if case is None else {"case": case})
+    place: dict[str, Any] = {"event": type(event).__name__} | ({} if case is None else {"case": case})
     return json.dumps(place | event.model_dump(mode="json")) + "\n"
 
 
@@ -162,10 +149,11 @@ def parse_event(line: bytes) -> tuple[int | None, Event]:
         event = TYPES[name].model_validate_json(b"{" + line[head.end() :], strict=True)
     except ValidationError as error:
         raise ValueError(f"event {name}, {first_problem(error)}") from None
-    return _case_of(head), event
+    return _named_case(line), event
 
 
-def _case_of(head: re.Match[bytes] | None) -> int | None:
+def _named_case(line: bytes) -> int | None:
+    head = _HEAD.match(line)
     return int(head[2]) if head and head[2] else None
 
 
@@ -247,7 +235,7 @@ def read_spools(folder: Path, num_ranks: int) -> list[RankSpool]:
 def _read_spool(path: Path, rank: int) -> RankSpool:
     spool = RankSpool(rank)
     try:
-        content = read_regular(path)
+        lines = read_regular(path).split(b"\n")[:-1]
     except FileNotFoundError:
         return spool
     except OSError as error:
@@ -264,15 +252,15 @@ def _read_spool(path: Path, rank: int) -> RankSpool:
             spool.damage.append(Damage(problem, *((named, named) if between else (before, after))))
         bad.clear()
 
-    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             case, event = parse_event(line)
         except ValueError as error:
-            bad.append((f"{path.name}, line {number}: {error}", _case_of(_HEAD.match(line))))
-            continue
-        note_bad(case)
-        spool.events.append((case, event))
-        before = case
+            bad.append((f"{path.name}, line {number}: {error}", _named_case(line)))
+        else:
+            note_bad(case)
+            spool.events.append((case, event))
+            before = case
     note_bad(None)
     return spool
 

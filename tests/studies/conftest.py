@@ -107,8 +107,10 @@ class Bench:
         """Process ids of the ranks of the launch that runs now, by rank; those that train already."""
         found = {}
         for events in self.spooled():
-            info = [event for event in events if event["event"] == "rank_info"]
-            if info and any(event["event"] == "window" and event["phase"] == "steady" for event in events):
+            info = [event for event in events if event["event"] == "RankInfo"]
+            if info and any(
+                event["event"] == "MeasuredWindow" and event["phase"] == "steady" for event in events
+            ):
                 found[info[0]["rank"]] = info[0]["pid"]
         return found
 

@@ -136,7 +136,7 @@ def test_a_launch_killed_between_its_cases_keeps_the_first(bench):
     study.write_text('controls = ["synthetic"]\n' + text.replace("budget = 1", "budget = 60"))
 
     def first_case_ended():
-        return any(event["event"] == "case_end" for events in bench.spooled() for event in events)
+        return any(event["event"] == "CaseEnd" for events in bench.spooled() for event in events)
 
     with bench.start(study=study) as process:
         wait_for(first_case_ended)

@@ -74,24 +74,24 @@ CONTROLS = ("train", "synthetic")  # of the two cases
 @pytest.mark.parametrize(
     ("old", "new", "line", "problem"),
     [
-        (b'"num_steps": 2', b'"num_steps": "2"', 1, "event window, num_steps: "),
-        (b'"num_steps": 2', b'"num_steps": -2', 1, "event window, num_steps: at least 0 is expected"),
-        (b'"seconds": 0.5', b'"seconds": 1e999', 1, "event window, seconds: "),
-        (b'"start": 1.0', b'"start": 1e16', 1, "event window, start: less than 9007199254740992 is"),
-        (b'"seconds": 0.5', b'"seconds": NaN', 1, "event window, seconds: "),
-        (b'"load": 2.5', b'"load": 1e999', 6, "event case_end, load: a finite number"),
+        (b'"num_steps": 2', b'"num_steps": "2"', 1, "event MeasuredWindow, num_steps: "),
+        (b'"num_steps": 2', b'"num_steps": -2', 1, "event MeasuredWindow, num_steps: at least 0 is expected"),
+        (b'"seconds": 0.5', b'"seconds": 1e999', 1, "event MeasuredWindow, seconds: "),
+        (b'"start": 1.0', b'"start": 1e16', 1, "event MeasuredWindow, start: less than 9007199254740992 is"),
+        (b'"seconds": 0.5', b'"seconds": NaN', 1, "event MeasuredWindow, seconds: "),
+        (b'"load": 2.5', b'"load": 1e999', 6, "event CaseEnd, load: a finite number"),
         (b'"seconds": 0.5', b'"seconds": ' + b"9" * 5000, 1, ""),
         (b'"seconds": 0.5', b'"seconds": ' + b"[" * 10**5, 1, ""),
-        (b'"start": 1.0', b'"start": 1' + b"0" * 400, 1, "event window, start: a finite number"),
+        (b'"start": 1.0', b'"start": 1' + b"0" * 400, 1, "event MeasuredWindow, start: a finite number"),
         (b'"overlap": true', b'"overlap": "\\ud800"', 5, ""),
         (
             b'"start": 2.0, ',
             b"\n",
             2,
-            "event window, the file: no complete",
+            "event MeasuredWindow, the file: no complete",
         ),  # cut off, and the rest of it behind
-        (b'"num_steps"', b"\xff\xfe", 1, "event window, the file: no complete"),
-        (b'{"event": "case_end"', b'{"event": "case_ends"', 6, "unknown event 'case_ends'"),
+        (b'"num_steps"', b"\xff\xfe", 1, "event MeasuredWindow, the file: no complete"),
+        (b'{"event": "CaseEnd"', b'{"event": "CaseEnds"', 6, "unknown event 'CaseEnds'"),
     ],
 )
 def test_a_damaged_line_is_a_failure_of_its_case_that_names_it(left_behind, case, old, new, line, problem):
@@ -113,11 +113,11 @@ def test_a_damaged_line_is_a_failure_of_its_case_that_names_it(left_behind, case
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        (b'{"event": "gate"', b'{"event": "gate', "line 2: "),
-        (b'"event": "gate"', b'"event": ["gate"]', "line 2: it does not begin as an event"),
+        (b'{"event": "Gate"', b'{"event": "Gate', "line 2: "),
+        (b'"event": "Gate"', b'"event": ["Gate"]', "line 2: it does not begin as an event"),
         (b"gradient", b"\xff\xfe", "line 2: "),
-        (b'"case": 0', b'"case": "0"', "line 3: event window, case: there is no such"),
-        (b'{"event": "window", "case": 0', b"{", "line 3: "),
+        (b'"case": 0', b'"case": "0"', "line 3: event MeasuredWindow, case: there is no such"),
+        (b'{"event": "MeasuredWindow", "case": 0', b"{", "line 3: "),
     ],
 )
 def test_a_damaged_line_that_may_be_of_the_launch_is_one_of_all_cases(left_behind, old, new, problem):
@@ -170,7 +170,7 @@ def test_a_launch_of_which_nobody_knows_what_it_was_is_set_aside(left_behind, na
 def test_a_second_damaged_launch_of_that_name_is_kept_beside_the_first(left_behind):
     store, folder = left_behind()
     (store.damaged_folder / folder.name).mkdir(parents=True)
-    edit(folder, b"window", b"widow")
+    edit(folder, b"Window", b"Widow")
     collect_leftovers(store.spool_folder, store, planned=[folder.name])
     assert {path.name for path in store.damaged_folder.iterdir()} == {folder.name, f"{folder.name}-2"}
 
@@ -213,10 +213,10 @@ def test_damaged_spools_never_stop_later_runs(left_behind, monkeypatch):
 
 def test_a_damaged_spool_of_a_launch_that_runs_is_a_failure_too(left_behind):
     store, folder = left_behind()
-    edit(folder, b"window", b"widow")
+    edit(folder, b"Window", b"Widow")
     spec = LaunchSpec.model_validate_json((folder / SPEC_FILE).read_bytes())
     metadata = LaunchMetadata.model_validate_json((folder / METADATA_FILE).read_bytes())
     left = supervisor.PreparedLaunch(spec=spec, metadata=metadata, spool=folder, environment={})
     records = supervisor.collect(left, store, None)
     assert [record.failure and record.failure.kind for record in records] == ["error", None]
-    assert "rank-00001.jsonl, line 3: unknown event 'widow'" in records[0].failure.message
+    assert "rank-00001.jsonl, line 3: unknown event 'MeasuredWidow'" in records[0].failure.message

@@ -34,7 +34,7 @@ class Meter:
         self.path, self.calls = path, []
 
     def _call(self, name):
-        self.calls.append((name, self.path.read_text().count('"event": "window"')))
+        self.calls.append((name, self.path.read_text().count('"event": "MeasuredWindow"')))
 
     def after(self, window):
         self._call(window.phase)
