@@ -29,7 +29,9 @@ def scaling(study: Study) -> pd.DataFrame:
     """One row per cell, planned ones without a record too."""
     cells, rates, steps = study.trained, study.wide("rank_rate"), study.wide("step_seconds")
     by_cell = cells.to_dict("index")
-    flaws, found = _flaws(study, cells), []
+    # Where the study has no backend's own base case, nothing is said of them.
+    exchanging = cells[cells["is_exchanging"] & cells["base_own"].isin(cells.index)]
+    flaws, with_own, found = _flaws(study, cells), {*exchanging["base_family"]}, []
     for key, cell in by_cell.items():
         row = statistics.median_interval(steps[key]).rate(cell["global_batch"]).columns("samples_per_second")
         notes = [*flaws[key]]
@@ -37,7 +39,11 @@ def scaling(study: Study) -> pd.DataFrame:
             notes.append(f"fewer than 6 launches: no {100 * LEVEL:.0f} % interval of samples/s")
         for name, base in (("efficiency_none", "base_none"), ("efficiency_backend", "base_own")):
             own = name == "efficiency_backend" and cell["is_exchanging"]
-            value, median, why = _relation(rates, by_cell, key, cell[base if own else "base_none"], own=own)
+            value, median, why = NONE, np.nan, list[str]()
+            if name == "efficiency_none" or cell["base_family"] in with_own:
+                value, median, why = _relation(
+                    rates, by_cell, key, cell[base if own else "base_none"], own=own
+                )
             row |= value.columns(name) | {f"{name}_median": median}
             notes += [note for note in why if note not in notes]
         for name, control in (("input_stall", "loader"), ("input_loss", "synthetic")):

@@ -16,7 +16,6 @@ from pathlib import Path
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
-from dlscale.base.strings import plural
 from dlscale.benchmarks.records.cell import Case, Cell, Control
 from dlscale.benchmarks.study.check import Training, check_study, refusal
 from dlscale.benchmarks.study.plan import STEP_FLOPS_PER_CORE, Launch, Plan, launches_needed, num_comparisons
@@ -148,12 +147,16 @@ class _Expansion:
                         )  # fmt: skip
 
     def _has_place(self, backend: str, size: Size) -> bool:
-        """Whether the study has launches of the backend there: trainings to a target exchange wherever they can."""
-        if not self.study.target:
-            return True
-        if capabilities(backend).exchanges:
-            return size.num_ranks > 1 or "none" not in self.study.backends
-        return size.num_ranks == 1
+        """Whether the study has launches of the backend there.
+
+        1 rank without an exchange is the base case of all. Other backends have one there where the study has no `none`,
+        where its base is their `own`, or where there is no other number. To a target `none` trains on 1 rank only.
+        """
+        study, ranks = self.study, size.num_ranks
+        if not capabilities(backend).exchanges:
+            return ranks == 1 or not study.target
+        own = study.base == "own" or max(self.shape.ranks) == 1
+        return ranks > 1 or "none" not in study.backends or (own and not study.target)
 
     def _servers(self, backend: str, size: Size) -> list[int]:
         if not capabilities(backend).servers:
@@ -202,14 +205,16 @@ class _Expansion:
             raise UsageError(self.refused[0][2])
         # On 1 rank nothing is the base case of what is refused on all larger numbers.
         scaled = {_curve(training) for training in self.made if training.size.num_ranks > 1}
-        refused = {
-            _curve(training) for training, _, _ in self.refused if training.size.num_ranks > 1
-        } - scaled
-        return [training for training in self.made if _curve(training) not in refused]
+        others = {
+            _curve(training)
+            for training, about, _ in self.refused
+            if training.size.num_ranks > 1 and about not in ("size", "split")
+        }
+        return [training for training in self.made if _curve(training) not in others - scaled]
 
     def warnings(self) -> Iterator[str]:
         """A line for each reason, with the backend or the workload that is left out, and where."""
-        ranks: dict[tuple[str, str], list[int]] = {}
+        ranks: dict[tuple[str, str, str], set[int]] = {}
         for training, about, problem in self.refused:
             what = training.curve + f" in {training.framework}" * (about != "device")
             if about in ("size", "split"):
@@ -217,12 +222,13 @@ class _Expansion:
             if about != "setup":  # without what to do
                 problem = problem.partition(";")[0]
             alike = problem.replace(f" {training.size.num_ranks} ranks", " that many ranks")
-            ranks.setdefault((what, alike), []).append(training.size.num_ranks)
-        for (what, problem), counts in ranks.items():
-            there = sorted(set(counts))
-            last = plural(there[-1], "rank")
-            on = "" if there == self.shape.ranks else f" on {', '.join([*map(str, there[:-1]), last])}"
-            yield f"{what}{on} is left out: {problem}"
+            ranks.setdefault((what, training.backend, alike), set()).add(training.size.num_ranks)
+        lines: dict[str, None] = {}
+        for (what, backend, problem), counts in ranks.items():
+            on = f" on {', '.join(map(str, sorted(counts)))} rank{'s' * (counts != {1})}"
+            every = {size.num_ranks for size in self.shape.sizes if self._has_place(backend, size)}
+            lines[f"{what}{on * (counts != every)} is left out: {problem}"] = None
+        yield from lines
         for backend in self.study.backends:
             if (untried := capabilities(backend).untried) and not self.study.every_backend:
                 yield f"backend {backend}: {untried}"

@@ -105,7 +105,7 @@ def _of_one_node(study: Study, system: System) -> Shape:
 
 def _with_base(study: Study, ranks: Sequence[int]) -> set[int]:
     """The numbers of ranks, with the base case's 1 unless the study has another base."""
-    return {*ranks, *([1] if study.base in (None, "1") else [])}
+    return {*ranks, *([1] if study.base in (None, "1", "own") else [])}
 
 
 def _threads(system: System, per_node: int) -> int:

@@ -148,8 +148,8 @@ class Study(Frozen):
     nodes: Sizes | None = option(
         None, "Numbers of nodes, instead of --ranks, on a system with a scheduler.", "Where"
     )
-    base: Base | None = option(
-        None, "Base case of efficiencies: 1 rank (default), the ranks of one node, or the smallest number."
+    base: Base | Literal["own"] | None = option(
+        None, "Base case: 1 rank (default), own (of each backend, too), a full node, or the smallest number."
     )
     ranks_per_node: PositiveInt | None = option(
         None, "Ranks per node, on a system with a scheduler; default: the system's."

@@ -127,6 +127,7 @@ def test_a_tier_has_blocks_of_its_own_and_every_block_all_of_its_cells():
     assert list(blocks) == list(range(12))
     for block, found in blocks.items():
         expected = [(b, n) for b in ("none", "ring") for n in ((1, 2, 4, 8) if block < 6 else (8, 16))]
+        expected = [place for place in expected if place != ("ring", 1)]
         assert sorted(found) == sorted(expected)
     assert len({tuple(found) for found in blocks.values()}) > 2, "the order is shuffled"
     trainings = [case.id for launch in plan.launches for case in launch.cases if case.cell.control == "train"]

@@ -119,7 +119,7 @@ def test_several_ranks_without_any_exchange_are_not_worth_their_nodes():
 
 
 def test_what_is_left_on_one_rank_alone_is_no_base_case_of_anything():
-    planned = plan(sizes=(Size(1, 1), Size(2, 4)))
+    planned = plan(sizes=(Size(1, 1), Size(2, 4)), base="own")
     assert nodes_of(planned, "gloo") == []
     assert nodes_of(planned, "ring") == [1, 2]
 

@@ -1,7 +1,6 @@
 """What a study expands to, and what it refuses."""
 
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -32,11 +31,27 @@ def cells(plan):
     return [case.cell for launch in plan.launches for case in launch.cases]
 
 
-def test_the_default_study_is_the_promised_one():
-    found = {c.id: c for c in cells(plan()) if c.control == "train"}.values()
-    counts = Counter((c.workload, c.framework, c.backend, c.num_ranks) for c in found)
-    expected = {("hep_cnn", "torch", b, n): 1 for b in ("none", "mpi", "gloo", "ring") for n in (1, 2)}
-    assert counts == expected
+@pytest.mark.parametrize(
+    ("changes", "on_one_rank"),
+    [
+        ({}, {"none"}),
+        ({"base": "own"}, {"none", "mpi", "gloo", "ring"}),
+        ({"backends": ["mpi", "ring"]}, {"mpi", "ring"}),
+        ({"ranks": [1]}, {"none", "mpi", "gloo", "ring"}),
+        ({"name": "time-to-solution"}, {"none"}),
+    ],
+)
+def test_backends_are_measured_on_several_ranks_and_on_1_where_they_are_their_own_base(changes, on_one_rank):
+    found = [c for c in cells(plan(**changes)) if c.control == "train"]
+    assert {c.backend for c in found if c.num_ranks == 1} == on_one_rank
+    exchanging = {"mpi", "gloo", "ring"} & {*changes.get("backends", ["mpi", "gloo", "ring"])}
+    if changes.get("ranks") != [1] and "name" not in changes:
+        assert {c.backend for c in found if c.num_ranks == 2} >= exchanging
+
+
+def test_the_default_study_has_as_many_launches_as_promised():
+    planned = plan()
+    assert (len(planned.launches), planned.num_launches) == (36, 7)
 
 
 @pytest.mark.parametrize(
