@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from dlscale.benchmarks.rank.measure import BarrierControl
+from dlscale.benchmarks.rank.measure import CommunicatorControl
 from dlscale.benchmarks.rank.observers import HaloMeter, Observer, StepMeter
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.cell import Cell
@@ -28,7 +28,7 @@ class LaunchContext:
 
     spec: LaunchSpec
     backend: Backend
-    control: BarrierControl
+    control: CommunicatorControl
     world: Communicator  # of the workers
     shard: Shard  # this rank's part of the samples
     spool: SpoolWriter

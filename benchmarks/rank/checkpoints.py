@@ -17,7 +17,7 @@ from typing import Any
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, refuse_links, write_atomically
 from dlscale.benchmarks.rank.case import CaseRun
-from dlscale.benchmarks.rank.measure import BarrierControl
+from dlscale.benchmarks.rank.measure import CommunicatorControl
 from dlscale.benchmarks.records.record import Checkpoint, Resumption
 from dlscale.collectives import Backend, Trainer
 from dlscale.collectives.backend import OWN
@@ -42,7 +42,7 @@ class TrainingRun:
         every: int,
         folder: Path,
         *,
-        control: BarrierControl,
+        control: CommunicatorControl,
         world: Any,
         write: Callable[[Checkpoint | Resumption], None],
         gathers: bool = False,

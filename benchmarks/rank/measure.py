@@ -32,39 +32,29 @@ SHORTEST_STEP = 1e-7  # seconds, where a clock sees none
 PATIENT_POLL_SECONDS = 0.0005
 
 
-class StepTimer(Protocol):
-    """Stamps the steps of one window after the other."""
-
-    def begin(self, num_steps: int) -> None:
-        """Make room for a window of that many steps: nothing is allocated between the stamps."""
-
-    def stamp(self) -> None:
-        """Now: at the window's start, then after each step."""
-
-    def seconds(self) -> list[float]:
-        """Seconds of each step of the window, after the trainer was synchronised."""
-
-
-class HostClock:
-    """The host's monotonic clock: right where a step is done when it returns (`StepTimer`)."""
+class StepTimer:
+    """Stamps the steps of a window by the host's clock: right where a step is done when it returns."""
 
     def __init__(self) -> None:
-        self._stamps: list[float] = []
+        self._stamps: list[Any] = []
         self._next = 0
 
     def begin(self, num_steps: int) -> None:
+        """Make room for a window of that many steps: nothing is allocated between the stamps."""
         self._stamps, self._next = [0.0] * (num_steps + 1), 0
 
     def stamp(self) -> None:
+        """Now: at the window's start, then after each step."""
         self._stamps[self._next] = time.perf_counter()
         self._next += 1
 
     def seconds(self) -> list[float]:
+        """Seconds of each step of the window, after the trainer was synchronised."""
         return [end - begin for begin, end in pairwise(self._stamps)]
 
 
-class DeviceEvents:
-    """A GPU's own clock (`StepTimer`).
+class DeviceEvents(StepTimer):
+    """Stamps by a GPU's own clock.
 
     The host runs ahead of a GPU: its stamps would say when a step's kernels were launched, not when they ended. So a
     mark is put among the work of the current stream, and its time is asked for when the window is over.
@@ -72,22 +62,20 @@ class DeviceEvents:
 
     def __init__(self, make_event: Callable[[], Any]) -> None:
         """`make_event` makes a `torch.cuda.Event` with timing."""
+        super().__init__()
         self._make_event = make_event
-        self._events: list[Any] = []
-        self._next = 0
 
     def begin(self, num_steps: int) -> None:
         """Make what events are missing; those of earlier windows serve again."""
-        self._events += [self._make_event() for _ in range(num_steps + 1 - len(self._events))]
+        self._stamps += [self._make_event() for _ in range(num_steps + 1 - len(self._stamps))]
         self._next = 0
 
     def stamp(self) -> None:
-        self._events[self._next].record()
+        self._stamps[self._next].record()
         self._next += 1
 
     def seconds(self) -> list[float]:
-        """Times between the marks, all of which were reached."""
-        reached = self._events[: self._next]
+        reached = self._stamps[: self._next]
         return [begin.elapsed_time(end) / MILLISECONDS_PER_SECOND for begin, end in pairwise(reached)]
 
 
@@ -101,11 +89,9 @@ def step_timer_for(cell: Cell, *, exchanges: bool) -> StepTimer | None:
     if exchanges or cell.control != "train":
         return None
     if cell.device == "cpu":
-        return HostClock()
-    if cell.framework != "torch":
-        return None
-    gpus: Any = gpu_module("torch")
-    return DeviceEvents(gpus.event)
+        return StepTimer()
+    gpus: Any = gpu_module(cell.framework)
+    return DeviceEvents(gpus.event) if cell.framework == "torch" else None
 
 
 class Steppable(Protocol):
@@ -121,15 +107,27 @@ class Counting(Steppable, Protocol):
     def num_applied(self) -> int: ...
 
 
-class BarrierControl(Protocol):
-    """The control plane of a launch, separate from what carries the gradients. Collective."""
+class CommunicatorControl:
+    """Barriers and maxima, apart from what carries the gradients; `patient` ranks leave their core while they wait."""
 
-    def barrier(self) -> None: ...
-    def maximum(self, value: float) -> float: ...
+    def __init__(self, communicator: Communicator, *, patient: bool = False) -> None:
+        self._communicator, self._patient = communicator, patient
+
+    def barrier(self) -> None:
+        if self._patient:
+            rest(self._communicator.Ibarrier(), poll_seconds=PATIENT_POLL_SECONDS)
+        else:
+            self._communicator.Barrier()
+
+    def maximum(self, value: float) -> float:
+        if self._patient:
+            self.barrier()  # then nobody waits for long inside MPI
+        largest: float = self._communicator.allreduce(value, op=max)
+        return largest
 
 
 class Audit(Protocol):
-    """Looks at the trainer where no window is being measured, and may let it take further steps. Collective."""
+    """Looks at the trainer between windows, and may let it take further steps. Collective."""
 
     def before_warm(self) -> None:
         """A step of the warm-up is to begin, the last one unless times are unsteady."""
@@ -158,7 +156,7 @@ Emit = Callable[[MeasuredWindow], None]
 
 def time_window(
     trainer: Steppable,
-    control: BarrierControl,
+    control: CommunicatorControl,
     *,
     phase: Literal["warmup", "steady"],
     num_steps: int,
@@ -189,7 +187,7 @@ def time_window(
 
 def time_fixed_window(
     trainer: Counting,
-    control: BarrierControl,
+    control: CommunicatorControl,
     *,
     phase: Literal["warmup", "steady"],
     seconds: float,
@@ -219,7 +217,7 @@ def time_fixed_window(
 
 def measure(
     trainer: Steppable,
-    control: BarrierControl,
+    control: CommunicatorControl,
     rules: Rules,
     *,
     deadline: float,
@@ -289,7 +287,7 @@ def _sizes(rules: Rules, world_step: float, *, round_steps: int, least: int) -> 
 
 def _warm_up(
     trainer: Steppable,
-    control: BarrierControl,
+    control: CommunicatorControl,
     rules: Rules,
     *,
     deadline: float,
@@ -320,22 +318,3 @@ def _warm_up(
         late = control.maximum(float(time.perf_counter() > begin + (deadline - begin) / 2)) > 0
         if steady or late or len(world) >= rules.longest_warm_up:
             return len(world), steady, last
-
-
-class CommunicatorControl:
-    """Barriers and maxima of a communicator (`BarrierControl`); `patient` ranks leave their core while they wait."""
-
-    def __init__(self, communicator: Communicator, *, patient: bool = False) -> None:
-        self._communicator, self._patient = communicator, patient
-
-    def barrier(self) -> None:
-        if self._patient:
-            rest(self._communicator.Ibarrier(), poll_seconds=PATIENT_POLL_SECONDS)
-        else:
-            self._communicator.Barrier()
-
-    def maximum(self, value: float) -> float:
-        if self._patient:
-            self.barrier()  # then nobody waits for long inside MPI
-        largest: float = self._communicator.allreduce(value, op=max)
-        return largest

@@ -14,6 +14,9 @@ from pathlib import Path
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
 
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
 
 def local_rank() -> int:
     """This process's rank on its node, as the launcher says; 0 outside a launcher."""
@@ -24,10 +27,7 @@ def local_rank() -> int:
 def launched_rank() -> int:
     """This process's rank, as the launcher says. Raises UsageError where none says so."""
     names = [name for launcher in LAUNCHERS.values() for name in launcher.ranks]
-    for name in names:
-        if name in os.environ:
-            return int(os.environ[name])
-    raise UsageError(_untold("its rank", names))
+    return int(os.environ[_given(names, "its rank")])
 
 
 def require_local_rank(ranks_per_node: int) -> None:
@@ -36,12 +36,16 @@ def require_local_rank(ranks_per_node: int) -> None:
     Raises UsageError: otherwise all would take the first cores.
     """
     names = [name for launcher in LAUNCHERS.values() for name in launcher.local_ranks or launcher.ranks]
-    if ranks_per_node > 1 and not any(name in os.environ for name in names):
-        raise UsageError(_untold(f"which of {ranks_per_node} ranks of its node it is", names))
+    if ranks_per_node > 1:
+        _given(names, f"which of {ranks_per_node} ranks of its node it is")
 
 
-def _untold(what: str, names: list[str]) -> str:
-    return (
+def _given(names: list[str], what: str) -> str:
+    """The first of these variables that a launcher has set. Raises UsageError if it set none."""
+    for name in names:
+        if name in os.environ:
+            return name
+    raise UsageError(
         f"no launcher told this process {what} (it has none of {', '.join(names)}); "
         f"start it with one of: {', '.join(LAUNCHERS)}"
     )
@@ -71,10 +75,6 @@ def boot_id() -> str:
     """A hash that is equal for processes on the same booted machine."""
     text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-_LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent() -> None:

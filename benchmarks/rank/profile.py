@@ -78,10 +78,7 @@ def measure_profile(case: CaseRun) -> list[Gate]:
                 profile=profile,
             )
         )
-        return [
-            profile_gate(profile, ELEMENT_BYTES * case.cell.preset_facts.num_parameters),
-            *training_gates(context.backend, trainer, control=context.world),
-        ]
+        return training_gates(context.backend, trainer, control=context.world)
     finally:
         trainer.close()
 
@@ -151,13 +148,6 @@ class ProfiledSteps:
             stamped_seconds=[step.end for step in steps],
             plain_seconds=list(self._plain),
         )
-
-
-def profile_gate(profile: StepProfile, gradient_bytes: int) -> Gate:
-    """Whether the stamped gradients are all that a step exchanges, which is `gradient_bytes`."""
-    stamped = sum(gradient.num_bytes for gradient in profile.gradients)
-    detail = f"bytes between the {stamped} of the stamped gradients and the {gradient_bytes} of all"
-    return Gate.at_most(0.0, float(abs(stamped - gradient_bytes)), name="profile_bytes", detail=detail)
 
 
 def _quantiles(moments: Sequence[float]) -> Quantiles:

@@ -20,7 +20,7 @@ from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, training_run
 from dlscale.benchmarks.rank.evaluations import Evaluator
 from dlscale.benchmarks.rank.gates import training_gates
-from dlscale.benchmarks.rank.measure import SHORTEST_STEP, BarrierControl, Emit, Steppable, time_window
+from dlscale.benchmarks.rank.measure import SHORTEST_STEP, CommunicatorControl, Emit, Steppable, time_window
 from dlscale.benchmarks.rank.target_audit import TargetAudit
 from dlscale.benchmarks.rank.training import audited
 from dlscale.benchmarks.records.cell import Cell
@@ -153,7 +153,7 @@ class TargetTraining:
     target: Target  # the cell's
     trainer: Trainer
     steps: Steppable  # the trainer's, with what each of them has of its own
-    control: BarrierControl
+    control: CommunicatorControl
     world: Communicator  # of the workers
     evaluator: Evaluator
     emit: Emit

@@ -22,8 +22,8 @@ TARGET_AUDITS = ("audit_held_out", "audit_evaluation")
 OF_CONTROLS = {
     "loader": ("loader",),
     "exchange": ("exchange", "exchange_bytes"),
-    "halos": ("halos",),
-    "profile": ("profile_bytes", "finite_loss"),
+    "halos": (),
+    "profile": ("finite_loss",),
 }
 
 

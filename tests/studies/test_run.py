@@ -98,7 +98,7 @@ def check_record(record):
         assert {"exchange", "exchange_bytes"} <= {gate.name for gate in record.gates}
         assert all(len(found) == len(record.bucket_bytes) for found in steady[0].bucket_seconds)
     elif cell.control == "profile":
-        assert {"profile_bytes", "finite_loss"} <= {gate.name for gate in record.gates}
+        assert "finite_loss" in {gate.name for gate in record.gates}
         assert len(record.profile.stamped_seconds) >= 200
         assert record.profile.forward[0].median < record.profile.gradients[0].ready.median
     elif cell.control != "loader":

@@ -23,7 +23,7 @@ class Meeting:
 
 
 class Communicator:
-    """One rank's side of a meeting: mpi4py's names, and those of a `BarrierControl`."""
+    """One rank's side of a meeting: mpi4py's names, and those of a `CommunicatorControl`."""
 
     def __init__(self, meeting, rank):
         self.meeting, self.rank = meeting, rank
