@@ -12,8 +12,8 @@ from typing import cast
 
 import numpy as np
 
-from dlscale.benchmarks.rank.buckets import ELEMENT_BYTES
 from dlscale.benchmarks.rank.case import CaseRun
+from dlscale.benchmarks.rank.controls import ELEMENT_BYTES
 from dlscale.benchmarks.rank.gates import training_gates
 from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.records.profile import (

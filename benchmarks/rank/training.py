@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
-from dlscale.benchmarks.rank.buckets import bucket_bytes_of
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checkpoints import training_run
 from dlscale.benchmarks.rank.deviation import bounds_for
@@ -54,6 +53,8 @@ def measure_training(case: CaseRun) -> list[Gate]:
         case.write_observed()
         gates = [*audit.gates(), *training_gates(backend, trainer, control=context.world)]
         if context.bucket_bytes is not None:
+            from dlscale.benchmarks.rank.controls import bucket_bytes_of
+
             context.bucket_bytes[:] = bucket_bytes_of(trainer)
         case.write_result(trainer, replicas, steady=steady)
         return gates

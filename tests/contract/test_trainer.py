@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.rank.buckets import bucket_sizes
 from dlscale.benchmarks.rank.checkpoints import share_checkpoint
-from dlscale.benchmarks.rank.controls import STEPS_OF_A_TRAINING, ExchangeOnly
+from dlscale.benchmarks.rank.controls import STEPS_OF_A_TRAINING, ExchangeOnly, bucket_sizes
 from dlscale.benchmarks.rank.evaluations import network_state
 from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.collectives import capabilities
