@@ -23,7 +23,7 @@ from dlscale.benchmarks.records.collective_operations import COLLECTIVES, OPERAT
 from dlscale.collectives import capabilities, with_capability
 
 if TYPE_CHECKING:
-    from dlscale.benchmarks.message_sizes.cluster import Cluster
+    from dlscale.benchmarks.message_sizes.machine import Cluster
     from dlscale.benchmarks.records.message_sizes import Collective
 
 
@@ -111,12 +111,14 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     if ctx.invoked_subcommand:
         return 0
     from dlscale.benchmarks.launch import signals
+    from dlscale.benchmarks.message_sizes.machine import ThisNode, usable_cpus
     from dlscale.benchmarks.message_sizes.run import Run, RunRequest
 
     if not options["budget"]:
         raise UsageError("--budget 0 leaves no time to measure; give for example 2min")
-    cluster = _cluster(options, results)
-    counts = [number * cluster.ranks_per_node for number in options["nodes"]] if cluster else options["ranks"]
+    machine, counts = _cluster(options, results), options["ranks"]
+    if machine:
+        counts = [machine.ranks_per_node * number for number in options["nodes"]]
     if min(counts) < 2:
         raise UsageError("--ranks 1: allreduce needs several ranks; give 2 or more")
     request = RunRequest(
@@ -126,9 +128,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
         backends=options["backends"],
         num_blocks=options["launches"],
         budget_seconds=options["budget"],
-        environments=options["environments"],
-        cluster=cluster,
-        allow_open_ports=bool(options["allow_open_ports"]),
+        machine=machine or ThisNode(environments=options["environments"], cpus=usable_cpus()),
     )
     console = live_console(stderr=True)
     with console.status("preparing", refresh_per_second=0.5) as status:
@@ -222,7 +222,7 @@ def _cluster(options: Mapping[str, Any], results: Path) -> Cluster | None:
                 )
         return None
     from dlscale.base.batch import scheduler
-    from dlscale.benchmarks.message_sizes.cluster import cluster_here
+    from dlscale.benchmarks.message_sizes.machine import cluster_here
     from dlscale.benchmarks.systems.start import default_environment, find_installation
     from dlscale.benchmarks.systems.system import load_system
 
@@ -248,6 +248,7 @@ def _cluster(options: Mapping[str, Any], results: Path) -> Cluster | None:
         num_nodes=max(counts),
         ranks_per_node=options["ranks_per_node"],
         folder=results.absolute(),
+        allow_open_ports=bool(options["allow_open_ports"]),
     )
 
 

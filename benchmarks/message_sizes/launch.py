@@ -21,18 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dlscale.base import launchers
 from dlscale.base.files import APPENDED, open_regular, read_end
-from dlscale.base.launchers import Flavour, flavour_of
 from dlscale.base.parsing import parse_json_object
 from dlscale.base.redaction import redact
-from dlscale.base.variables import passed_on
 from dlscale.benchmarks.launch import signals
 from dlscale.benchmarks.launch.causes import last_words, who_died
 from dlscale.benchmarks.launch.processes import POLL_SECONDS, end, running, wait
 from dlscale.benchmarks.launch.supervisor import now
-from dlscale.benchmarks.message_sizes.cluster import Cluster
-from dlscale.benchmarks.message_sizes.peers import OWN, Peer, PeerSetting, Place, peer_variables
+from dlscale.benchmarks.message_sizes.machine import Machine
+from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting
 from dlscale.benchmarks.records.message_sizes import CellFailure, MessageSizeLaunch, Purpose, Samples
 
 START = Path(__file__).with_name("start.py")
@@ -65,53 +62,23 @@ class LaunchOrder:
         return f"{self.peer.title}, {setting}, {self.num_ranks} ranks"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """Where launches run: CPUs of this node and the environments of libraries, or a cluster."""
+def command(
+    order: LaunchOrder, machine: Machine, folder: Path, flags: Path, *, num_together: int = 1
+) -> list[str]:
+    """The whole command line. The launch's own files lie in `folder`, the flags of its start line elsewhere.
 
-    cpus: Sequence[int]
-    place_of: Callable[[str], Place]
-    cluster: Cluster | None = None
-
-    def command(self, order: LaunchOrder, folder: Path, flags: Path, *, num_together: int = 1) -> list[str]:
-        """The whole command line. The launch's own files lie in `folder`, the flags of its start line elsewhere.
-
-        It takes turns with the others of the `num_together` launches that run at the same time.
-        """
-        cluster, place = self.cluster, self.place_of(order.peer.name)
-        program = [
-            *(str(cluster.installation.python if cluster else place.python), "-P", str(START)),
-            *("--cpus", _listed(self.cpus), "--num-ranks", str(order.num_ranks)),
-            *(["--ranks-per-node", str(cluster.ranks_per_node)] if cluster else []),
-            *("--backend", "mpi" if order.peer.kind == "mpi" else order.peer.name),
-            *("--operations", _listed(order.operations), "--thread-level", order.setting.thread_level),
-            *("--sizes", _listed(order.sizes), "--seconds", f"{order.seconds:.2f}"),
-            *("--limit", str(order.limit_seconds), "--turns", str(num_together)),
-            *("--folder", str(folder), "--flags", str(flags)),
-        ]
-        variables = {"OMP_NUM_THREADS": "1"}
-        if cluster:
-            variables |= order.setting.variables
-            num_cpus = len(self.cpus)
-            return cluster.command(program, num_ranks=order.num_ranks, variables=variables, num_cpus=num_cpus)
-        return launchers.mpiexec_here(
-            _flavour(order.peer, place),
-            place.mpiexec,
-            num_ranks=order.num_ranks,
-            oversubscribed=order.num_ranks > len(self.cpus),
-            variables=variables | peer_variables(order.peer, place) | order.setting.variables,
-            program=program,
-        )
-
-
-def _flavour(peer: Peer, place: Place) -> Flavour:
-    """Which MPI's options a peer's mpiexec takes."""
-    if peer.name in OWN and place.mpiexec.exists():
-        words = [str(place.mpiexec), "--version"]
-        version = subprocess.run(words, capture_output=True, check=False, timeout=60)
-        return flavour_of((version.stdout + version.stderr).decode(errors="replace")) or "mpich"
-    own: dict[str, Flavour] = {"openmpi": "openmpi", "intelmpi": "intelmpi"}
-    return own.get(peer.name, "mpich")
+    It takes turns with the others of the `num_together` launches that run at the same time.
+    """
+    arguments = [
+        *("-P", str(START), "--cpus", _listed(machine.cpus), "--num-ranks", str(order.num_ranks)),
+        *("--ranks-per-node", str(machine.ranks_on_node(order.num_ranks))),
+        *("--backend", "mpi" if order.peer.kind == "mpi" else order.peer.name),
+        *("--operations", _listed(order.operations), "--thread-level", order.setting.thread_level),
+        *("--sizes", _listed(order.sizes), "--seconds", f"{order.seconds:.2f}"),
+        *("--limit", str(order.limit_seconds), "--turns", str(num_together)),
+        *("--folder", str(folder), "--flags", str(flags)),
+    ]
+    return machine.command(order.peer, order.setting, arguments, num_ranks=order.num_ranks)
 
 
 def _listed(values: Sequence[int] | Sequence[str]) -> str:
@@ -152,11 +119,9 @@ class _Launch:
     def __init__(self, order: LaunchOrder, machine: Machine, stack: ExitStack, *, num_together: int) -> None:
         self.order = order
         self.is_waiting = False  # for its turn
-        self._stack, self._cluster = stack, machine.cluster
-        shared = machine.cluster.folder if machine.cluster else None
-        self._folder = Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="dlscale-collectives-", dir=shared))
-        )
+        self._stack, self._machine = stack, machine
+        folder = tempfile.TemporaryDirectory(prefix="dlscale-collectives-", dir=machine.folder)
+        self._folder = Path(stack.enter_context(folder))
         # In memory where that is possible: a page on its way to a disk is slow to write to.
         descriptor, flags = tempfile.mkstemp(
             prefix="dlscale-flags-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None
@@ -164,7 +129,7 @@ class _Launch:
         os.close(descriptor)
         self._flags = Path(flags)
         stack.callback(self._remove_flags)
-        self._command = machine.command(order, self._folder, self._flags, num_together=num_together)
+        self._command = command(order, machine, self._folder, self._flags, num_together=num_together)
         self._turn = self._waiting = -1
         if num_together > 1:
             self._turn = self._fifo("turn", os.O_RDWR)
@@ -178,13 +143,10 @@ class _Launch:
     def start(self) -> None:
         """Start it, and wait until it has ended or waits for its turn."""
         self._started = now()
-        # A library is measured with its settings alone; in a job its launcher hears of the scheduler.
-        has_jobs = self._cluster and self._cluster.system.has_jobs
-        environment = passed_on({"scheduler"} if has_jobs else ())
         with os.fdopen(open_regular(self._log, APPENDED), "ab") as log:
             try:
                 self._process = self._stack.enter_context(
-                    running(self._command, environment=environment, output=log)
+                    running(self._command, environment=self._machine.passed_on(), output=log)
                 )
             except OSError as error:
                 self._failure = f"{redact(self._command[0])} cannot be started: {error.strerror}"
@@ -244,7 +206,7 @@ class _Launch:
         if failure is None and "end" not in lines:
             failure = "it ended without an error and without its results"
         header = next(iter(lines.get("launch", [])), {})
-        command = shlex.join(self._command).replace(str(self._folder), "<spool>")
+        line = shlex.join(self._command).replace(str(self._folder), "<spool>")
         return MessageSizeLaunch(
             purpose=order.purpose,
             block=order.block,
@@ -255,9 +217,9 @@ class _Launch:
             variables={key: redact(value) for key, value in setting.variables.items()},
             thread_level=setting.thread_level,
             num_ranks=order.num_ranks,
-            num_nodes=order.num_ranks // self._cluster.ranks_per_node if self._cluster else 1,
+            num_nodes=-(-order.num_ranks // self._machine.ranks_on_node(order.num_ranks)),
             operations=list(order.operations),
-            command=redact(command.replace(str(self._flags), "<flags>")),
+            command=redact(line.replace(str(self._flags), "<flags>")),
             started=self._started,
             seconds=self._seconds,
             library=header.get("library"),

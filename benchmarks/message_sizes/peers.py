@@ -124,7 +124,7 @@ def place_of(peer: str, folder: Path) -> Place:
 
 
 def peer_variables(peer: Peer, place: Place) -> dict[str, str]:
-    """The variables that a peer needs wherever it lies."""
+    """The variables that a peer needs at every setting."""
     return {name: value.format(prefix=place.folder) for name, value in peer.variables.items()}
 
 

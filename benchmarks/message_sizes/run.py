@@ -26,20 +26,12 @@ import psutil
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, format_size
 from dlscale.benchmarks.launch import environment
-from dlscale.benchmarks.launch.probe import Question, SeenGpus, commit, describe_node, see_gpus
+from dlscale.benchmarks.launch.probe import commit, describe_node
 from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes import launch
-from dlscale.benchmarks.message_sizes.cluster import Cluster
-from dlscale.benchmarks.message_sizes.launch import RING_SHARED, LaunchOrder, Machine
-from dlscale.benchmarks.message_sizes.peers import (
-    Peer,
-    PeerSetting,
-    choose_peers,
-    place_of,
-    read_note,
-    unusable,
-    with_libraries,
-)
+from dlscale.benchmarks.message_sizes.launch import RING_SHARED, LaunchOrder
+from dlscale.benchmarks.message_sizes.machine import Cluster, Machine
+from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting, with_libraries
 from dlscale.benchmarks.records.collective_operations import BY_NAME
 from dlscale.benchmarks.records.message_sizes import (
     Collective,
@@ -74,9 +66,7 @@ class RunRequest:
     backends: Sequence[str]
     num_blocks: int
     budget_seconds: float
-    environments: Path  # the libraries' folder
-    cluster: Cluster | None = None  # several nodes, and rank counts that fill some of them
-    allow_open_ports: bool = False
+    machine: Machine  # of several nodes, rank counts fill some of them
 
     def orders(self, peer: Peer, num_ranks: int, *, alone: bool = False) -> list[LaunchOrder]:
         """The launches of a library in a block, which time its operations and the memory stream that bounds some.
@@ -86,7 +76,7 @@ class RunRequest:
         own = "mpi" if peer.kind == "mpi" else peer.name
         words = [own if name == "allreduce" else f"{own}:{name}" for name in self.collectives]
         variants = [words]
-        if not (alone or self.cluster):
+        if not (alone or isinstance(self.machine, Cluster)):
             if any(BY_NAME[name].memory_bound for name in self.collectives):
                 words.append("stream")
             if peer.kind == "ring" and "allreduce" in self.collectives:
@@ -206,16 +196,6 @@ def seconds_by_point(launch: MessageSizeLaunch) -> dict[tuple[str, int], float]:
     return {point: 1e-9 * statistics.median(values) for point, values in calls.items()}
 
 
-def usable_cpus() -> list[int]:
-    """The CPUs that a run may use, ascending; of two threads of a core only the first."""
-    allowed = sorted(os.sched_getaffinity(0))
-    cores: dict[str, int] = {}
-    for cpu in allowed:
-        path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        cores.setdefault(path.read_text(encoding="ascii") if path.exists() else str(cpu), cpu)
-    return list(cores.values())
-
-
 def most_together(num_ranks: int, largest: int) -> int:
     """How many launches may run at the same time, whose messages take two thirds of the free memory at most.
 
@@ -240,29 +220,24 @@ class Run:
         self, request: RunRequest, *, tell: Tell, progress: Tell, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._request, self._tell, self._progress, self._clock = request, tell, progress, clock
-        self._cpus, self._cluster = usable_cpus(), request.cluster
-        if self._cluster:
-            self._peers = self._cluster.peers(request.backends, allow_open_ports=request.allow_open_ports)
-        else:
-            self._peers = choose_peers(request.backends, request.collectives)
-        self._machine = Machine(
-            cpus=self._cpus,
-            place_of=lambda name: place_of(name, request.environments),
-            cluster=self._cluster,
-        )
+        self._machine = request.machine
+        self._peers = self._machine.peers(request.backends, request.collectives)
         self._position = 0
         self._most_together: dict[int, int] = {}  # launches, by number of ranks
         self.folder = Path()
 
     def prepare(self, results: Path) -> MessageSizeRun:
         """The folder with what is to be measured. Raises UsageError if nothing can be."""
-        request, cluster = self._request, self._cluster
+        request, machine, states = self._request, self._machine, list[PeerState]()
         for num_ranks in request.rank_counts:
-            per_node = cluster.ranks_per_node if cluster else num_ranks
-            self._peers = with_libraries(self._peers, per_node, self._see_gpus)
+            per_node = machine.ranks_on_node(num_ranks)
+            self._peers = with_libraries(self._peers, per_node, machine.gpus)
             most = most_together(per_node, max(request.sizes))
-            self._most_together[num_ranks] = 1 if cluster else most
-        states = [self._state(peer) for peer in self._peers]
+            self._most_together[num_ranks] = most if per_node == num_ranks else 1
+        for peer in self._peers:
+            reason, versions = machine.state(peer)
+            facts = {"title": peer.title, "kind": peer.kind, "versions": dict(versions)}
+            states.append(PeerState(name=peer.name, unusable=reason, **facts))
         if all(state.unusable for state in states):
             reasons = "; ".join(f"{state.name}: {state.unusable}" for state in states)
             raise UsageError(f"nothing can be measured ({reasons})")
@@ -273,20 +248,17 @@ class Run:
             started=now(),
             commit=commit(),
             collectives=list(request.collectives),
-            system=cluster.system.title if cluster else None,
-            nodes=list(cluster.nodes) if cluster else [],
-            ranks_per_node=cluster.ranks_per_node if cluster else None,
-            wire_bytes_per_second=cluster.wire_bytes_per_second if cluster else None,
+            **machine.facts(),
             sizes=list(request.sizes),
             rank_counts=list(request.rank_counts),
             num_blocks=request.num_blocks,
-            cpus=self._cpus,
+            cpus=list(machine.cpus),
             busy=load or None,
             budget_seconds=request.budget_seconds,
             node={
                 **describe_node(),
                 "num_cpus": len(os.sched_getaffinity(0)),
-                "num_cores": len(self._cpus),
+                "num_cores": len(machine.cpus),
                 "cache_bytes": node_facts(results=results, data=None).cache_bytes or 0,
             },
             peers=states,
@@ -295,21 +267,6 @@ class Run:
         write_campaign(self.folder, campaign)
         self._peers = [peer for peer, state in zip(self._peers, states, strict=True) if not state.unusable]
         return campaign
-
-    def _state(self, peer: Peer) -> PeerState:
-        if self._cluster:
-            reason, versions = self._cluster.unusable(peer), self._cluster.report.versions
-        else:
-            place = place_of(peer.name, self._request.environments)
-            note = read_note(place)
-            reason, versions = unusable(peer, place), note.versions if note else {}
-        return PeerState(name=peer.name, title=peer.title, kind=peer.kind, versions=versions, unusable=reason)
-
-    def _see_gpus(self) -> list[SeenGpus]:
-        """What torch sees of the GPUs: the environment's on nodes, else that of this program."""
-        if self._cluster:
-            return environment.probe(self._cluster.installation, Question(gpus=["torch"])).gpus
-        return see_gpus(["torch"])
 
     def measure(self) -> None:
         """Everything, for every number of ranks, within the budget; finished launches are kept whatever happens."""
@@ -325,7 +282,7 @@ class Run:
         Ranks that share CPUs are measured at default settings only.
         """
         request, tried = self._request, list[MessageSizeLaunch]()
-        shares_cpus = num_ranks > len(self._cpus) and not self._cluster
+        shares_cpus = self._machine.shares_cpus(num_ranks)
         trials = [order for peer in self._peers for order in request.trials(peer, num_ranks)]
         if trials and not shares_cpus:
             until = end + span * (1 - TUNING_SHARE)

@@ -7,9 +7,8 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch.probe import Probe
-from dlscale.benchmarks.message_sizes.cluster import Cluster
-from dlscale.benchmarks.message_sizes.launch import START, LaunchOrder, Machine
-from dlscale.benchmarks.message_sizes.peers import Place
+from dlscale.benchmarks.message_sizes.launch import START, LaunchOrder, command
+from dlscale.benchmarks.message_sizes.machine import Cluster
 from dlscale.benchmarks.systems.start import Installation
 from dlscale.benchmarks.systems.system import load_system
 
@@ -44,32 +43,31 @@ def cluster(report: Probe, tmp_path: Path) -> Cluster:
         nodes=("nid001", "nid002", "nid003"),
         ranks_per_node=8,
         folder=tmp_path,
+        cpus=[0, 1],
     )
 
 
 def test_the_systems_launcher_starts_the_same_driver(cluster: Cluster, order: LaunchOrder):
     spanning = replace(order, num_ranks=16)
-    machine = Machine(cpus=[0, 1], place_of=lambda _: Place(Path("/x")), cluster=cluster)
-    words = machine.command(spanning, Path("/spool"), Path("/f"))
+    words = command(spanning, cluster, Path("/spool"), Path("/f"))
     line = " ".join(words)
     assert line.startswith("env GLOO_SOCKET_IFNAME=hsn0 CUDA_VISIBLE_DEVICES=3,2,1,0 ")
     assert (
         " srun --nodes=2 --ntasks=16 --ntasks-per-node=8 --cpus-per-task=16 --nodelist=nid[001-002] " in line
     )
     assert f"/env/bin/python -P {START} --cpus 0,1 --num-ranks 16 --ranks-per-node 8 --backend mpi " in line
-    assert cluster.wire_bytes_per_second == 100e9
+    assert cluster.facts()["wire_bytes_per_second"] == 100e9
 
 
 def test_libraries_are_the_environments(cluster: Cluster):
-    peers = cluster.peers(["all"], allow_open_ports=True)
+    peers = replace(cluster, allow_open_ports=True).peers(["all"], [])
     assert [peer.title for peer in peers] == ["ring", "MPICH 4.3.0", "Gloo (torch.distributed)", "Horovod"]
-    assert [cluster.unusable(peer) for peer in peers] == [None, None, None, "not built"]
+    assert [cluster.state(peer)[0] for peer in peers] == [None, None, None, "not built"]
 
 
 def test_nothing_opens_ports_unless_allowed(cluster: Cluster):
-    peers = cluster.peers(["all"], allow_open_ports=False)
-    assert [peer.name for peer in peers] == ["ring", "mpi", "horovod"]
+    assert [peer.name for peer in cluster.peers(["all"], [])] == ["ring", "mpi", "horovod"]
     with pytest.raises(UsageError, match="allow_open_ports"):
-        cluster.peers(["gloo"], allow_open_ports=False)
+        cluster.peers(["gloo"], [])
     with pytest.raises(UsageError, match="no backend 'openmpi' between nodes"):
-        cluster.peers(["openmpi"], allow_open_ports=False)
+        cluster.peers(["openmpi"], [])

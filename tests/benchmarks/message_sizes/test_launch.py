@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from dlscale.benchmarks.message_sizes import launch
-from dlscale.benchmarks.message_sizes.launch import LaunchOrder, Machine
+from dlscale.benchmarks.message_sizes.launch import LaunchOrder
+from dlscale.benchmarks.message_sizes.machine import ThisNode
 from dlscale.benchmarks.message_sizes.peers import Place
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Samples
 
@@ -32,8 +33,8 @@ def run(order: LaunchOrder, place: Place, tmp_path: Path, monkeypatch: pytest.Mo
     return started
 
 
-def at(place: Place) -> Machine:
-    return Machine(cpus=[0, 1], place_of=lambda _: place)
+def at(place: Place) -> ThisNode:
+    return ThisNode(cpus=[0, 1], environments=place.folder.parent)
 
 
 def run_alone(order: LaunchOrder, place: Place, position: int = 0) -> MessageSizeLaunch:

@@ -9,6 +9,7 @@ import pytest
 
 from dlscale.benchmarks.message_sizes import run as message_sizes_run
 from dlscale.benchmarks.message_sizes.launch import LaunchOrder
+from dlscale.benchmarks.message_sizes.machine import ThisNode
 from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting
 from dlscale.benchmarks.message_sizes.run import Budget, Choice, Run, RunRequest, choose_settings, groups
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Samples, load_run
@@ -20,7 +21,7 @@ REQUEST = RunRequest(
     backends=["all"],
     num_blocks=3,
     budget_seconds=480,
-    environments=Path("/nowhere"),
+    machine=ThisNode(environments=Path("/nowhere"), cpus=[0, 1]),
 )
 
 
@@ -140,11 +141,10 @@ def whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
             return [make(order, position + index) for index, order in enumerate(orders)]
 
         monkeypatch.setattr(message_sizes_run.launch, "run_together", run_together)
-        monkeypatch.setattr(message_sizes_run, "choose_peers", lambda *_: peers)
-        monkeypatch.setattr(message_sizes_run, "unusable", lambda *_: None)
+        monkeypatch.setattr(ThisNode, "peers", lambda *_: peers)
+        monkeypatch.setattr(ThisNode, "state", lambda *_: (None, {}))
         monkeypatch.setattr(message_sizes_run, "most_together", lambda *_: 3)  # 64 ranks on any machine
-        monkeypatch.setattr(message_sizes_run, "usable_cpus", lambda: [0, 1])
-        run = Run(replace(REQUEST, rank_counts=(2, 64), num_blocks=6, environments=tmp_path), **seen)
+        run = Run(replace(REQUEST, rank_counts=(2, 64), num_blocks=6), **seen)
         run.prepare(tmp_path)
         run.measure()
         return run
