@@ -127,6 +127,7 @@ def measured() -> dict[str, list[Record]]:
         for record in make_study(efficiency=kept, rank_counts=(1, 2, 8), num_blocks=10, framework=framework)
     ]
     return {
+        "frameworks-1a2b3c4d": speeds,
         "time-to-solution-1a2b3c4d": trainings,
         "weak-scaling-1a2b3c4d": speeds,
         "weak-scaling-5e6f7a8b": speeds,
