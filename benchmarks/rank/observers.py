@@ -170,9 +170,8 @@ class HostMemoryMeter(Observer):
         self._set_back()
 
     def end(self) -> Sequence[Event]:
-        self._look()
-        self._set_back()
-        return ()
+        with self.paused():
+            return ()
 
     def take(self) -> tuple[int, int | None]:
         """The largest so far, and that while this case's windows ran; the next case begins."""

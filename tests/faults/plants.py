@@ -141,7 +141,7 @@ def control_sends_nothing():
 
     def silent(self):
         for bucket in self._buckets:
-            bucket[:] = self._gradients[: bucket.size]
+            bucket[:] = self._gradients[self._first : self._first + bucket.size]
             self._meet()
 
     ExchangeOnly.step = silent

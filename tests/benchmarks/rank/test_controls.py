@@ -18,8 +18,8 @@ class Pair:
 
     rank, size = 0, 2
 
-    def __init__(self, seconds_per_byte=0.0, error=0.0):
-        self.seconds_per_byte, self.error = seconds_per_byte, error
+    def __init__(self, seconds_per_byte=0.0, error=0.0, sends=lambda call: True):  # noqa: ARG005
+        self.seconds_per_byte, self.error, self.sends = seconds_per_byte, error, sends
         self.calls = []
 
     def empty(self, count, dtype="float32"):
@@ -27,7 +27,8 @@ class Pair:
 
     def allreduce(self, buffer, op):
         self.calls.append((buffer.nbytes, op))
-        buffer += 0.5 + self.error
+        if self.sends(len(self.calls)):
+            buffer += 0.5 + self.error
         time.sleep(self.seconds_per_byte * buffer.nbytes)
 
 
@@ -74,6 +75,27 @@ def test_the_gate_sees_a_wrong_mean(error, passed):
         exchange.step()
     gate = exchange.gate(ALONE)
     assert (gate.name, gate.passed) == ("exchange", passed)
+
+
+@pytest.mark.parametrize("num_steps", [4, 5])
+@pytest.mark.parametrize("sends", [lambda call: call == 1, lambda call: call % 2, lambda call: call % 2 == 0])
+def test_a_collective_that_sends_in_some_steps_only_is_seen(num_steps, sends):
+    exchange = ExchangeOnly(Pair(sends=sends), [1024], ALONE.Barrier)
+    for _ in range(num_steps):
+        exchange.step()
+    assert not exchange.gate(ALONE).passed
+
+
+def test_what_an_earlier_step_brought_is_not_taken_for_this_one_s():
+    class Keeping(Pair):
+        def allreduce(self, buffer, op):
+            super().allreduce(buffer, op)
+            self.kept = getattr(self, "kept", buffer.copy())
+            buffer[:] = self.kept
+
+    exchange = ExchangeOnly(Keeping(), [1024], ALONE.Barrier)
+    exchange.step()
+    assert not exchange.gate(ALONE).passed
 
 
 @pytest.mark.parametrize(("sizes", "passed"), [([1000, 24], True), ([500, 24], False), ([1000, 28], False)])
