@@ -1,4 +1,4 @@
-"""`dlscale new`: a commented start for a file of the user's."""
+"""`dlscale new`: a commented start for a model of the user's own."""
 
 from __future__ import annotations
 
@@ -8,51 +8,37 @@ from pathlib import Path
 import click
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import SubVerbs
+from dlscale.benchmarks.cli.streams import say
 from dlscale.models.own import SUFFIX
 
-TEMPLATES = ("torch", "keras")
 
-
-@click.group(cls=SubVerbs)
-def new() -> None:
-    """Write a start for a file of your own.
-
-    \b
-    Example: dlscale new workload mine.py --framework torch
-    """  # noqa: D301
-
-
-@new.command()
+@click.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(
     "--framework",
-    type=click.Choice(TEMPLATES),
+    type=click.Choice(("torch", "keras")),
     default="torch",
     show_default=True,
     help="Framework of the network.",
 )
-def workload(path: Path, framework: str) -> int:
+def new(path: Path, framework: str) -> int:
     """Write PATH: a network, a loss, an optimizer and data in one commented file, which trains as it is.
 
     \b
     Examples:
-      dlscale new workload mine.py
-      dlscale new workload mine.py --framework keras
+      dlscale new mine.py
+      dlscale new mine.py --framework keras
     """  # noqa: D301
     if path.suffix != SUFFIX or path.name.count(".") != 1:
         raise UsageError(
             f"{path}: the file's name must end in {SUFFIX}, without other dots; e.g. mine{SUFFIX}"
         )
-    text = (
-        resources.files("dlscale.benchmarks.cli")
-        .joinpath("templates", f"{framework}.py.txt")
-        .read_text("utf-8")
-    )
+    folder = resources.files("dlscale.benchmarks.cli").joinpath("templates")
+    text = folder.joinpath(f"{framework}.py.txt").read_text("utf-8")
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text.replace("THIS_FILE", str(path)))
     except FileExistsError:
         raise UsageError(f"{path} exists; give another name, or remove it first") from None
-    click.echo(f"{path} trains as it is: dlscale run weak-scaling --workloads {path}")
+    say(f"{path} trains as it is: dlscale run weak-scaling --workloads {path}")
     return 0

@@ -82,14 +82,13 @@ def _tables(system: System) -> Iterator[RenderableType]:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="File for the draft, *.toml; default: the terminal."
 )
-@click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @click.option("--name", help="Name of the system; default: Slurm's name of the cluster.")
 @click.option(
     "--measure",
     is_flag=True,
     help="Memory bandwidth and matrix products of this node, measured for some seconds.",
 )
-def probe(out: Path | None, force: bool, name: str | None, measure: bool) -> int:
+def probe(out: Path | None, name: str | None, measure: bool) -> int:
     """Draft a system's file for the machine that this runs on.
 
     Run it on a log-in node, and once more in a job if compute nodes differ. It reads this node and asks
@@ -109,30 +108,25 @@ def probe(out: Path | None, force: bool, name: str | None, measure: bool) -> int
             f"--name {name[:LONGEST_NAME]!r} is no system's name; give a short one in small letters, such as my-cluster"
         )
     if out:
-        _check(out, force=force)
+        _check(out)
     if measure and (load := other_load()):
         say(f"warning: {load}; what is measured now is too low", err=True)
     text = probe_machine(name=name, measure=measure)
     if not out:
         click.echo(text, nl=False)
         return 0
-    replaced = out.exists()
     write_atomically(out, text, mode=0o644, remedy="free space or give another file with --out")
-    say(
-        f"{'replaced' if replaced else 'wrote'} {out}; {text.count(FILL_IN) - 1} places ask you to fill them in"
-    )
+    say(f"wrote {out}; {text.count(FILL_IN) - 1} places ask you to fill them in")
     say(f"try it with: dlscale run weak-scaling --system {out} --dry-run")
     return 0
 
 
-def _check(out: Path, *, force: bool) -> None:
+def _check(out: Path) -> None:
     """Returns if `out` may be written. Raises UsageError."""
     if out.suffix != ".toml":
         raise UsageError(f"--out {out} does not end in .toml, by which dlscale knows system files; rename it")
-    if out.is_dir():
-        raise UsageError(f"--out {out} is a folder; give the name of a file in it")
-    if out.exists() and not force:
-        raise UsageError(f"{out} exists already; give --force to replace it, or another file with --out")
+    if out.exists():
+        raise UsageError(f"{out} exists already; remove it, or give another file with --out")
     if not out.parent.is_dir():
         raise UsageError(f"no folder {out.parent} for --out {out}; make it first, or give another file")
 

@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
+from dlscale.base.batch.scheduler import State
 from dlscale.base.definitions import Frozen, read_json
 from dlscale.base.errors import UsageError
 from dlscale.base.files import APPENDED, locked, make_folder, open_regular, read_regular, write_atomically
@@ -264,15 +265,13 @@ def all_jobs(folder: Path) -> list[JobFiles]:
     return [JobFiles(folder, path.stem) for path in sorted((folder / FOLDER).glob("job-*.json"))]
 
 
-def states(jobs: Sequence[JobFiles], known: Mapping[str, str]) -> dict[str, JobState]:
+def states(jobs: Sequence[JobFiles], known: Mapping[str, State]) -> dict[str, JobState]:
     """Each job's state by name. `known`: the scheduler's states by its numbers, of the jobs that it still knows."""
     by_name: dict[str, JobState] = {}
     for job in jobs:
         state = known.get(job.id or "", "unknown")
-        if state == "pending":
-            by_name[job.name] = "pending"
-        elif state == "running":
-            by_name[job.name] = "running"
+        if state == "pending" or state == "running":
+            by_name[job.name] = state
         elif job.has_ended:
             by_name[job.name] = "ended"
         else:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dlscale.base.batch import scheduler
-from dlscale.base.batch.scheduler import JobRequest, Scheduler
+from dlscale.base.batch.scheduler import JobRequest, Scheduler, State
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.base.quantities import format_seconds
@@ -93,7 +93,7 @@ def job_states(system: System, jobs: Sequence[JobFiles]) -> dict[str, JobState]:
     return states(jobs, _scheduler_states(scheduler(system.scheduler), ids))
 
 
-def _scheduler_states(commands: Scheduler, ids: Sequence[str]) -> Mapping[str, str]:
+def _scheduler_states(commands: Scheduler, ids: Sequence[str]) -> Mapping[str, State]:
     """The states of those jobs. Some schedulers fail a whole query for one id that they have forgotten."""
     if not ids:
         return {}

@@ -304,7 +304,7 @@ def _check_bound(own: OwnFile, bound: Collection[str]) -> None:
         are = "are" if len(missing) > 1 else "is"
         raise UsageError(
             f"{own.name}: {_listed(missing)} {are} missing; it needs {_listed(NEEDED)} (docs/own-model.md), and "
-            "`dlscale new workload` writes a start"
+            "`dlscale new` writes a start"
         )
 
 

@@ -13,15 +13,15 @@ pytestmark = pytest.mark.requires("mpiexec")
 
 def test_a_new_file_is_planned_as_it_is(tmp_path, dlscale, mistake):
     path = tmp_path / "start.py"
-    assert dlscale("new", "workload", path)[0] == 0
+    assert dlscale("new", path)[0] == 0
     status, out, _ = dlscale(
         "run", "weak-scaling", "--dry-run", "--workloads", path, "--ranks", "1,2", "--json"
     )
     assert status == 0
     rows = json.loads(out)["rows"]
     assert {row["workload"].partition("@")[0] for row in rows} == {"start.py"}
-    assert f"{path} exists; give another name" in mistake("new", "workload", path)
-    assert "must end in .py" in mistake("new", "workload", tmp_path / "start.txt")
+    assert f"{path} exists; give another name" in mistake("new", path)
+    assert "must end in .py" in mistake("new", tmp_path / "start.txt")
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_a_file_that_is_not_there_or_ends_python_is_one_line(tmp_path, mistake):
 
 def test_a_keras_file_is_planned_over_what_can_train_it(tmp_path, dlscale, mistake, monkeypatch):
     path = tmp_path / "start.py"
-    assert dlscale("new", "workload", path, "--framework", "keras")[0] == 0
+    assert dlscale("new", path, "--framework", "keras")[0] == 0
     torch_start = tmp_path / "torch_start.py"
-    assert dlscale("new", "workload", torch_start)[0] == 0
+    assert dlscale("new", torch_start)[0] == 0
     facts = read_facts(torch_start).model_copy(update={"file": "start.py", "framework": "tensorflow"})
     monkeypatch.setattr(own_models, "ask", lambda *_: facts)
     plan = ("run", "weak-scaling", "--dry-run", "--workloads", path)

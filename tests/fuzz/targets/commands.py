@@ -62,7 +62,7 @@ FIXED = (
     "predict strong-scaling --system cori --backends grpc_ps --nodes 1:8:x2 --set servers=1:1 --json",
     "predict weak-scaling --system cori --algorithm two_level_ring --preset small --json",
     "system show cori", "status --results results", "report weak-scaling --results results",
-    "compare a b --by backend,framework --ranks 2,4", "doctor --help", "new workload --help",
+    "compare a b --by backend,framework --ranks 2,4", "doctor --help", "new --help",
     "figures --published goyal-8 --width 8.4cm",
     "figures --published --check powerai-ddl-2 --on cori",
     "proposal --threshold 80 --samples 115305030 --runs 5 --results results",
