@@ -13,7 +13,7 @@ from dlscale.base.strings import plural
 from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.records.cell import Case, Cell
 from dlscale.benchmarks.records.curves import SETTINGS, curve_names, options_place
-from dlscale.benchmarks.study.plan import Launch, Plan, num_comparisons, row_carriers
+from dlscale.benchmarks.study.plan import Launch, Plan, launches_needed, num_comparisons, row_carriers
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NAMES as SHARDS
 
@@ -172,7 +172,7 @@ def show_job_costs(campaign: Campaign, jobs: Sequence[Job]) -> None:
 
 def _say_precision(plan: Plan) -> None:
     """Print how wide intervals will be, and whether comparisons can be decided."""
-    from dlscale.analysis.statistics import blocks_needed, half_width
+    from dlscale.analysis.statistics import half_width
 
     n, comparisons = plan.num_launches, num_comparisons(case.cell for case in cases_of(plan.launches))
     if n == 1:
@@ -180,7 +180,7 @@ def _say_precision(plan: Plan) -> None:
         return
     text = f"{n} blocks: 95 % intervals of +-{half_width(n):.2f} times the spread between launches"
     if comparisons:
-        needed = blocks_needed(comparisons)
+        needed = launches_needed(comparisons)
         text += f"; {plural(comparisons, 'comparison')} need{'s' * (comparisons == 1)} {needed}: "
         text += "planned" if n >= needed else f"too few, give --launches {needed}"
     say(text)

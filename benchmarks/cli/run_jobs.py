@@ -89,8 +89,15 @@ def _rehearsed(name: str, system: System, request: Request) -> tuple[Request, li
             "backends need it beyond one node"
         )
     if load_study(name).target is not None:
+        before = request
         request, line = _solution_request(name, system, request)
         lines += filter(None, [line])
+        for field, value in request.fields.items():
+            if value is not None and field not in before.fields:
+                missing += [
+                    f"--{field}",
+                    ",".join(map(str, value)) if isinstance(value, list) else str(value),
+                ]
     return request, lines, missing
 
 

@@ -189,3 +189,5 @@ def test_the_speed_of_a_study_with_a_target_is_rehearsed(dlscale, tmp_path):
     status, out, err = dlscale("run", "time-to-solution", "--system", "cori", "--results", tmp_path)
     assert status == 0, err
     assert "hep_cnn tiny in torch, weak scaling on cori" in out
+    (file,) = tmp_path.glob("cori/rehearsal-*/rehearsal.json")
+    assert " --preset tiny --frameworks torch --batch 16" in json.loads(file.read_text())["command"]
