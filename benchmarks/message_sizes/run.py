@@ -236,8 +236,9 @@ class Run:
             self._most_together[num_ranks] = most if per_node == num_ranks else 1
         for peer in self._peers:
             reason, versions = machine.state(peer)
-            facts = {"title": peer.title, "kind": peer.kind, "versions": dict(versions)}
-            states.append(PeerState(name=peer.name, unusable=reason, **facts))
+            states.append(
+                PeerState(name=peer.name, title=peer.title, versions=dict(versions), unusable=reason)
+            )
         if all(state.unusable for state in states):
             reasons = "; ".join(f"{state.name}: {state.unusable}" for state in states)
             raise UsageError(f"nothing can be measured ({reasons})")

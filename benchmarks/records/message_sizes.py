@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, NonNegativeInt, PositiveInt, ValidationError, model_validator
+from pydantic import AfterValidator, NonNegativeInt, PositiveInt, model_validator
 
-from dlscale.base.definitions import Frozen, first_problem
+from dlscale.base.definitions import Frozen, read_json
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, read_regular, write_atomically
+from dlscale.base.files import make_folder, write_atomically
 from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES
@@ -103,12 +103,11 @@ class MessageSizeLaunch(Frozen, extra="ignore"):  # earlier versions wrote more
         return self
 
 
-class PeerState(Frozen):
+class PeerState(Frozen, extra="ignore"):
     """The state of a requested library."""
 
     name: Name
     title: Text
-    kind: Text
     versions: dict[Text, Text]
     unusable: Text | None  # why it was not measured
 
@@ -156,27 +155,10 @@ def add_launch(folder: Path, launch: MessageSizeLaunch) -> Path:
 
 def load_run(folder: Path) -> tuple[MessageSizeRun, list[MessageSizeLaunch]]:
     """A run's campaign and its launches in order. Raises UsageError for a file that is missing or invalid."""
-    path = folder / CAMPAIGN_FILE
-    launches = []
-    try:
-        campaign = MessageSizeRun.model_validate_json(read_regular(path))
-        for path in sorted((folder / LAUNCHES).glob("[0-9]*.json")):
-            launches.append(MessageSizeLaunch.model_validate_json(read_regular(path)))
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read: {error.strerror}; name a folder that dlscale collectives wrote"
-        ) from None
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        if problem["loc"] == ("schema_version",):
-            raise UsageError(
-                f"{path} is a record of schema {problem['input']!r}, and this version reads {SCHEMA_VERSION}; report "
-                "it with the version that wrote it, or run again"
-            ) from None
-        raise UsageError(
-            f"{path} is not a valid record ({first_problem(error)}); restore it, or run again"
-        ) from None
-    return campaign, launches
+    remedy = "name a folder that this version of dlscale collectives wrote, or run again"
+    campaign = read_json(MessageSizeRun, folder / CAMPAIGN_FILE, remedy=remedy)
+    paths = sorted((folder / LAUNCHES).glob("[0-9]*.json"))
+    return campaign, [read_json(MessageSizeLaunch, path, remedy=remedy) for path in paths]
 
 
 def latest_run(results: Path) -> Path:

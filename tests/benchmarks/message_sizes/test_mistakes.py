@@ -29,7 +29,7 @@ from dlscale.benchmarks.message_sizes.peers import choose_peers
         ("--backends mpich --environments {folder}", ["nothing can be measured", "make collectives-setup"]),
         ("report --results {folder}", ["no run of this benchmark", "dlscale collectives"]),
         ("report {folder}", ["campaign.json", "dlscale collectives wrote"]),
-        ("report {folder}/old", ["is a record of schema 5, and this version reads 6"]),
+        ("report {folder}/old", ["schema_version", "6", "5", "run again"]),
         ("setup --backends rccl", ["'rccl'"]),
     ],
 )
