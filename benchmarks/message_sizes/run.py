@@ -49,7 +49,6 @@ START_SECONDS = {"ring": 3.0, "mpi": 2.0, "torch": 6.0}  # beside timed calls, u
 LAUNCH_FACTOR, LAUNCH_SECONDS = 4, 60  # a launch that takes so many times its time, and so much more, hangs
 OVERTIME, LEAST_LIMIT = 0.05, 10  # a launch ends so much of the budget, or so many seconds, after its end
 MOST_TUNED = 3  # settings beside the default ones
-LEAST_GAIN = 0.01  # a setting must make the library's best so much faster, over all sizes
 
 Choice = tuple[Peer, PeerSetting]
 Group = Sequence[LaunchOrder]  # that run together
@@ -169,31 +168,18 @@ class Budget:
 
 
 def choose_settings(peer: Peer, launches: Iterable[MessageSizeLaunch]) -> list[PeerSetting]:
-    """The default settings and then, one by one, what lowers the library's best time over sizes and operations most.
-
-    A setting that failed or was not tried is left out. The mean is geometric: 10 % count the same at every size.
-    """
-    times = {launch.setting: seconds_by_point(launch) for launch in launches if launch.backend == peer.name}
-    table = pd.DataFrame({name: pd.Series(known, dtype=float) for name, known in times.items()})
-    settings = {setting.name: setting for setting in peer.settings}
-    chosen = [setting.name for setting in peer.settings if setting.default]
-    for _ in range(MOST_TUNED):
-        best = table.reindex(columns=chosen).min(axis=1).fillna(math.inf)
-        # What no chosen setting can do at all counts as ten times faster.
-        gains = np.log(table.rdiv(best, axis=0)).clip(0, math.log(10)).mean().drop(chosen, errors="ignore")
-        if not gains.max() >= LEAST_GAIN:
-            break
-        chosen.append(str(gains.idxmax()))
-    return [settings[name] for name in chosen]
-
-
-def seconds_by_point(launch: MessageSizeLaunch) -> dict[tuple[str, int], float]:
-    """The median over the calls of the slowest rank's time, by operation and bytes; a library's own operations only."""
-    calls: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for block in launch.samples:
-        if block.operation in ("mpi", launch.backend):
-            calls[block.collective, block.message_bytes] += np.max(block.nanoseconds, axis=0).tolist()
-    return {point: 1e-9 * statistics.median(values) for point, values in calls.items()}
+    """The default settings, and the others that were fastest at most sizes and operations when they were tried."""
+    times: dict[str, dict[tuple[str, int], list[float]]] = {}
+    for record in launches:
+        for block in record.samples if record.backend == peer.name else ():
+            points = times.setdefault(record.setting, {})
+            slowest = np.max(block.nanoseconds, axis=0)  # the slowest rank's time of each call
+            points.setdefault((block.collective, block.message_bytes), []).extend(slowest)
+    medians = {name: {at: np.median(own) for at, own in points.items()} for name, points in times.items()}
+    fastest = pd.DataFrame(medians, dtype=float).idxmin(axis=1).value_counts()
+    others = [setting for setting in peer.settings if not setting.default and setting.name in fastest]
+    others.sort(key=lambda setting: -fastest[setting.name])
+    return [*(setting for setting in peer.settings if setting.default), *others[:MOST_TUNED]]
 
 
 def most_together(num_ranks: int, largest: int) -> int:
