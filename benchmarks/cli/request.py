@@ -43,7 +43,7 @@ class Request(Frozen):
     launcher: Text | None = option(
         None, "Launcher, e.g. torchrun, which starts ranks without MPI; default: the system's."
     )
-    environment: Text | None = option(None, "Environment of the system; default: the current one.", "Where")
+    environment: Text | None = option(None, "Environment of the system; default: the current one.")
     data: Text | None = option(
         None, "Input file or folder, WORKLOAD=PATH,..., or synthetic; default: a sample.", "What"
     )

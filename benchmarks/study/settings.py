@@ -11,7 +11,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -91,16 +91,18 @@ class Option:
 
     def _read_setting(self, word: str) -> tuple[str, Any]:
         name, _, value = word.partition("=")
-        if not value or not is_setting(name) or place_of(name)[0] != self.name:
+        if not (value and is_setting(name)):
             raise ValueError(f"{word!r} is not among {self.name}; write e.g. {SEVERAL[self.name]}")
+        if place_of(name)[0] != self.name:
+            raise ValueError(f"{name} belongs to {place_of(name)[0]}; write --set {word}")
         return name, read_setting(name, value)
 
     def _checked(self, text: str) -> Any:
         try:
             return TypeAdapter(self.type).validate_python(text)
         except ValidationError as error:
-            problem = definitions.first_problem(error).removeprefix("the file: ")
-            known = map(str, get_args(self.type)) if get_origin(self.type) is Literal else ()
+            problem = definitions.first_problem(error).partition(": ")[2]  # without its place
+            known = {*re.findall(r"'([^']+)'", problem)} - {text}
             several = (
                 f"; write several values as {text.replace(',', '|')}" if self.several and "," in text else ""
             )

@@ -167,7 +167,7 @@ class Study(Frozen):
     reference_launches: int = option(
         0, "Launches of 1 rank on all cores, as a reference.", ge=0, le=MOST_LAUNCHES
     )
-    seed: int = option(1, "Seed for launch order and initial weights.", "What", ge=0, le=LARGEST_SEED)
+    seed: int = option(1, "Seed for launch order and initial weights.", ge=0, le=LARGEST_SEED)
     rules: Rules = Rules()
     environment_variables: dict[Text, Text] = option(
         {}, "Environment variables of the launches: MPICH_ASYNC_PROGRESS=0|1.", given=True

@@ -103,7 +103,16 @@ def test_the_status_has_the_plans_words(run, tmp_path):
 def test_the_header_has_the_cores_of_the_shape_whatever_starts_first(run, tmp_path):
     seed = next(seed for seed in range(100) if a_plan(seed=seed).launches[0].cell.control == "whole_machine")
     num_cores = len(os.sched_getaffinity(0))
-    words = ["run", "weak-scaling", *NO_DATA, "--dry-run", "--seed", str(seed), "--results", str(tmp_path)]
+    words = [
+        "run",
+        "weak-scaling",
+        *NO_DATA,
+        "--dry-run",
+        "--set",
+        f"seed={seed}",
+        "--results",
+        str(tmp_path),
+    ]
     title = next(line for line in run(*words).splitlines() if line.startswith("Weak scaling of "))
     assert title.endswith(f"{num_cores // 2} of {num_cores} cores per rank")
 

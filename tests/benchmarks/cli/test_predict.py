@@ -90,7 +90,7 @@ def test_options_change_what_is_predicted():
     ring = efficiency()
     assert efficiency("--algorithm", "halving_doubling") > ring
     assert efficiency("--set", "ring.pipelined=true") > ring
-    assert efficiency("--batch", "8") < ring
+    assert efficiency("--set", "batch=8") < ring
     assert rows_of("--nodes", "4", "--set", "ranks_per_node=2")[0]["num_ranks"] == 8
 
 
@@ -110,9 +110,9 @@ def test_options_change_what_is_predicted():
         (["--backends", "gloo"], "backend gloo does not train in tensorflow"),
         (["--set", "gloo.bucket_cap_mb=5"], "gloo is not among --backends ring"),
         (["--set", "ring.teams=0|1"], "ring.teams has several values"),
-        (["--batch", "8|16"], "batch has several values"),
+        (["--set", "batch=8|16"], "batch has several values"),
         (["--set", "ring.topk_share=0.1"], "predictions do not model ring.topk_share"),
-        (["--set", "launches=3"], "--set launches: nothing here depends on it; choose from: backend_options"),
+        (["--set", "launches=3"], "--set launches: nothing here depends on it; choose from: frameworks"),
         (["--nodes", "0"], "'0' is not an ascending range"),
         (["--from", "none-such"], "no study"),
     ],
@@ -147,8 +147,8 @@ def test_a_measured_profile_comes_from_a_studys_records(monkeypatch, tmp_path):
     folder = tmp_path / "local" / "mine-1"
     folder.mkdir(parents=True)
     (folder / "study.json").write_text("{}")
-    words = ["--from", "mine", "--results", str(tmp_path), "--nodes", "1,64", "--preset", "tiny"]
-    rows = rows_of(*words, "--frameworks", "torch,tensorflow", "--backends", "mpi")
+    words = ["--from", "mine", "--results", str(tmp_path), "--nodes", "1,64", "--set", "preset=tiny"]
+    rows = rows_of(*words, "--set", "frameworks=torch,tensorflow", "--backends", "mpi")
     assert [row["framework"] for row in rows] == ["torch"] * 2 + ["tensorflow"] * 2
     # The slowest of 64 takes as long as the longest of the measured steps.
     assert rows[1]["stragglers_loss"] == pytest.approx((0.19 - 0.145) / 0.19, abs=0.03)
@@ -213,7 +213,7 @@ def test_a_profile_of_a_users_own_has_a_source_for_each_number(tmp_path, mistake
     for words, text in (
         (["--system", "theta"], "is of cori, and the system is theta"),
         (["--workloads", "gpt"], "is of workload resnet50, and --workloads is gpt"),
-        (["--preset", "tiny"], "is of preset paper"),
+        (["--set", "preset=tiny"], "is of preset paper"),
     ):
         assert text in mistake(*ASKED, "--profile", path, *words)
     path.write_text(PROFILE.replace('value = 16, source = "mine"', "value = 16"))

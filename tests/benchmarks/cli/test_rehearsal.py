@@ -176,7 +176,7 @@ def test_a_file_of_ones_own_is_rehearsed_with_a_prediction(rehearse, tmp_path):
         ("cori --nodes 1 --walltime soon", "--walltime soon: 'soon' is not a duration"),
         ("cori --set max_node_hours=0.5", "more than max_node_hours = 0.5"),
         ("cori --partition gpu", "no partition 'gpu' on cori"),
-        ("cori --environment conda", "conda"),
+        ("cori --set environment=conda", "conda"),
         ("local --in-allocation", "--in-allocation"),
     ],
 )
