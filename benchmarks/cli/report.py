@@ -14,10 +14,17 @@ from dlscale.analysis.render import screen
 from dlscale.analysis.render.text import as_data
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.browser import open_page
 from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.cli.show_predictions import rehearsed_folder, report_rehearsal, show_records
-from dlscale.benchmarks.cli.study_report import PAGE, ChosenStudy, based_study_options, findings_of, load, put
+from dlscale.benchmarks.cli.study_report import (
+    PAGE,
+    ChosenStudy,
+    based_study_options,
+    findings_of,
+    load,
+    open_page,
+    put,
+)
 from dlscale.benchmarks.records.prediction import ENDING, read_predictions
 from dlscale.benchmarks.records.store import Store, uncollected
 

@@ -85,7 +85,7 @@ def rehearsed_folder(results: Path, name: str | None, *, system: str | None = No
 
 def report_rehearsal(folder: Path, *, as_json: bool, in_browser: bool) -> None:
     """Print what a rehearsal predicts, write its page, and open it if asked."""
-    from dlscale.benchmarks.cli.browser import open_page
+    from dlscale.benchmarks.cli.study_report import open_page
 
     if not as_json:
         click.echo(f"rehearsal: nothing was measured on {folder.resolve().parent.name}")

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
+import sys
+import webbrowser
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import ValidationError
 
 from dlscale.analysis.finding import Finding, checked
 from dlscale.analysis.findings import load_all, predicted
 from dlscale.analysis.load import Study
 from dlscale.analysis.render import page
 from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
+from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.completion import completed_result
 from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.options import base_option, choose_study, results_option, system_option
 from dlscale.benchmarks.cli.plan_table import counted
-from dlscale.benchmarks.cli.stated_study import study_in
-from dlscale.benchmarks.records.cell import Case
+from dlscale.benchmarks.records.cell import Case, Setting
+from dlscale.benchmarks.records.curves import OF_METHOD, SETTINGS
 from dlscale.benchmarks.records.prediction import ENDING, PREDICTIONS_FOLDER, read_predictions
-from dlscale.benchmarks.records.record import Base
+from dlscale.benchmarks.records.record import BASES, Base
 from dlscale.benchmarks.records.store import BadFile, Store, load_records
+from dlscale.benchmarks.study.study import STUDY_FILE, TARGET_AXES
+from dlscale.benchmarks.study.study import Study as StudyFields
+from dlscale.benchmarks.systems.system import System
 
 PAGE = "report.html"
 LATEST = "latest"
@@ -96,23 +106,45 @@ def load(folder: Path, *, base: Base | None = None, named: Sequence[str] = ()) -
     store.refuse_links()
     records, bad_files = load_records(folder)
     gc.freeze()  # the records stay, and collecting garbage need not visit them
-    stated, planned = study_in(folder), store.planned()
+    planned, described = store.planned(), stated(folder)
     study = Study(
         records,
         planned=planned,
-        order=stated.order,
-        base=base or stated.base or _usual_base(planned),
-        axes=stated.axes,
-        settings=stated.settings,
         bad_files=bad_files,
         name=folder.name,
         plan=counted(planned) if planned else "",
         running=store.busy,
-        system=stated.system,
+        **described | {"base": base or described["base"] or _usual_base(planned)},
     )
     if named:
         _add_predictions(study, folder, named)
     return study
+
+
+def stated(folder: Path) -> dict[str, Any]:
+    """What study.json says of a study, as `Study` takes it; little if another version wrote it, or it is damaged.
+
+    Backends and frameworks in their order, the base that it was run with, axes (setting -> values, the reference first;
+    learning rates change no speed), the settings that distinguish curves, and the system.
+    """
+    try:
+        file = parse_json_object(read_regular(folder / STUDY_FILE))
+    except (OSError, ValueError):
+        file = {}
+    fields = file.get("study") if isinstance(file.get("study"), dict) else {}
+    axes: dict[str, Sequence[Setting]] = {}
+    system, order = None, list[str]()
+    with suppress(ValidationError):
+        every = StudyFields.model_validate(fields).axes
+        axes = {name: values for name, values in every.items() if name not in TARGET_AXES}
+    with suppress(ValidationError):
+        system = System.model_validate(file.get("system"))
+    with suppress(KeyError, TypeError):
+        order = [*fields["backends"], *fields["frameworks"]]
+    is_one_family = all("." in name or name in OF_METHOD for name in axes)
+    base = next((base for base in BASES if base == fields.get("base")), None)
+    settings = () if is_one_family else SETTINGS
+    return {"order": order, "base": base, "axes": axes, "settings": settings, "system": system}
 
 
 def _usual_base(planned: Iterable[Case]) -> Base:
@@ -182,3 +214,14 @@ def put(study: Study, findings: Sequence[Finding], folder: Path, *, link: bool =
     click.echo(f"report: {path}")
     if link:
         click.echo(f"open: {path.resolve().as_uri()}")
+
+
+def open_page(page: Path) -> None:
+    """Open the page in the browser; where none can be opened, as on a login node, print its link.
+
+    A browser in the terminal, which would show no plots, does not count.
+    """
+    link = page.resolve().as_uri()
+    windows = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+    if (sys.platform.startswith("linux") and not windows) or not webbrowser.open(link):
+        click.echo(f"no browser here; open this link where there is one, or copy the page: {link}")

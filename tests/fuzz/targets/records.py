@@ -12,8 +12,8 @@ import numpy as np
 
 from dlscale.base.definitions import read_json
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.stated_study import study_in
 from dlscale.benchmarks.cli.status import Planned
+from dlscale.benchmarks.cli.study_report import stated
 from dlscale.benchmarks.jobs.jobs import JobFiles
 from dlscale.benchmarks.launch.supervisor import METADATA_FILE, collect_leftovers
 from dlscale.benchmarks.message_sizes.peers import Place, read_note
@@ -189,8 +189,7 @@ TARGETS: dict[str, Target] = {
         "study.json", (STUDY / "study.json").read_bytes,
         each(lambda p: read_study_file(p.parent), lambda p: Store(p.parent).planned(),
              lambda p: read_json(Planned, p, remedy="run it again"),
-             lambda p: study_in(p.parent).order, lambda p: study_in(p.parent).axes,
-             lambda p: study_in(p.parent).base),
+             lambda p: stated(p.parent)),
     ),
     "record": file_target("a.1.json", golden("servers-3f9de700/records/*.json"), record, share=2.0),
     "record of a profile": file_target("a.1.json", written(profile_record()), record),
