@@ -131,7 +131,8 @@ def stated(folder: Path) -> dict[str, Any]:
         file = parse_json_object(read_regular(folder / STUDY_FILE))
     except (OSError, ValueError):
         file = {}
-    fields = file.get("study") if isinstance(file.get("study"), dict) else {}
+    study = file.get("study")
+    fields: dict[str, Any] = study if isinstance(study, dict) else {}
     axes: dict[str, Sequence[Setting]] = {}
     system, order = None, list[str]()
     with suppress(ValidationError):
