@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import click
@@ -23,6 +22,7 @@ from dlscale.collectives import NAMES, capabilities, with_capability
 from dlscale.models.frameworks import FRAMEWORKS
 
 Pair = tuple[str, str]  # backend, framework
+PAIRS = [(backend, framework) for backend in NAMES for framework in capabilities(backend).frameworks]
 
 
 @click.command()
@@ -47,26 +47,25 @@ def doctor(system: str, name: str | None, require: list[str], as_json: bool) -> 
     required = [pair for spec in require for pair in _pairs(spec)]
     machine = load_system(system)
     installation = find_installation(machine, name or default_environment(machine))
-    every = [(backend, framework) for backend in NAMES for framework in capabilities(backend).frameworks]
-    probe, threads = _ask(installation, every)
+    shown = FRAMEWORKS if any(gpu_makers().values()) else ()
+    probe = environment.probe(installation, Question(pairs=PAIRS, gpus=list(shown)))
     machine, line = environment.with_found_launcher(machine, installation, probe)
     setup = machine.environments[installation.name].setup
+    problem = ""
+    if LAUNCHERS[machine.launcher].needs_mpi:
+        try:
+            environment.check_mpi(installation, probe, launcher=machine.launcher)
+        except UsageError as error:
+            problem = str(error)
     rows = {
-        pair: {
-            "backend": pair[0],
-            "framework": pair[1],
-            "usable": not reason,
-            "reason": reason,
-            "install": _remedy(pair, probe, setup) if reason else "",
-        }
-        for pair, reason in _reasons(installation, probe, every, machine.launcher).items()
+        pair: _row(pair, problem or probe.problems.get("/".join(pair), ""), probe, setup) for pair in PAIRS
     }
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": list(rows.values())}))
     else:
-        _say_environment(installation, probe, threads, launcher=line or machine.launcher)
+        _say_environment(installation, probe, launcher=line or machine.launcher)
         _say_backends(rows)
-    missing = [row for pair, row in rows.items() if pair in required and row["reason"]]
+    missing = [rows[pair] for pair in PAIRS if pair in required and rows[pair]["reason"]]
     for row in [] if as_json else missing:
         say(
             f"{row['backend']} is required in {row['framework']} but not usable: {_with_remedy(row)}",
@@ -86,40 +85,16 @@ def _pairs(spec: str) -> list[Pair]:
     return [(backend, framework)] if slash else [(backend, name) for name in known]
 
 
-def _ask(installation: Installation, every: list[Pair]) -> tuple[Probe, str | None]:
-    """What the environment's Python says of itself, and MPI's threads: programs that run side by side."""
-    shown = any(gpu_makers().values())
-    questions = [
-        Question(pairs=[pair for pair in every if pair[1] == name], gpus=[name] if shown else [])
-        for name in FRAMEWORKS
-    ]
-    with ThreadPoolExecutor() as pool:
-        asked = [pool.submit(environment.probe, installation, question) for question in questions]
-        threads = pool.submit(environment.mpi_threads, installation)
-        probes = [answer.result() for answer in asked]
-        problems = {pair: reason for probe in probes for pair, reason in probe.problems.items()}
-        seen = [gpus for probe in probes for gpus in probe.gpus]
-        return probes[0].model_copy(update={"problems": problems, "gpus": seen}), threads.result()
-
-
-def _reasons(installation: Installation, probe: Probe, every: list[Pair], launcher: str) -> dict[Pair, str]:
-    """Why each pair is not usable; empty if it is."""
-    if LAUNCHERS[launcher].needs_mpi:
-        try:
-            environment.check_mpi(installation, probe, launcher=launcher)
-        except UsageError as error:
-            return dict.fromkeys(every, str(error))
-    return {pair: probe.problems.get("/".join(pair), "") for pair in every}
-
-
-def _remedy(pair: Pair, probe: Probe, setup: str) -> str:
-    """What makes a backend usable: its framework comes first, then MPI, then its own installation."""
+def _row(pair: Pair, reason: str, probe: Probe, setup: str) -> dict[str, Any]:
+    """A backend in a framework, and what makes it usable: the framework first, then MPI, then its own installation."""
     backend, framework = pair
+    install = capabilities(backend).install or setup
     if framework not in probe.frameworks:
-        return environment.framework_remedy(framework)
-    if capabilities(backend).needs_mpi and probe.mpi is None:
-        return setup
-    return capabilities(backend).install or setup
+        install = environment.framework_remedy(framework)
+    elif capabilities(backend).needs_mpi and probe.mpi is None:
+        install = setup
+    facts = {"backend": backend, "framework": framework, "usable": not reason, "reason": reason}
+    return facts | {"install": install if reason else ""}
 
 
 def _with_remedy(row: dict[str, Any]) -> str:
@@ -127,14 +102,8 @@ def _with_remedy(row: dict[str, Any]) -> str:
     return row["reason"] if "; " in row["reason"] else f"{row['reason']}; {row['install']}"
 
 
-def _say_environment(
-    installation: Installation,
-    probe: Probe,
-    threads: str | None,
-    *,
-    launcher: str,
-) -> None:
-    node = probe.node
+def _say_environment(installation: Installation, probe: Probe, *, launcher: str) -> None:
+    node, threads = probe.node, environment.mpi_threads(installation)
     versions = ", ".join(f"{name} {version}" for name, version in probe.versions.items())
     say(f"environment {installation.name}: {versions}")
     say(

@@ -107,8 +107,12 @@ def probe(out: Path | None, name: str | None, measure: bool) -> int:
         raise UsageError(
             f"--name {name[:LONGEST_NAME]!r} is no system's name; give a short one in small letters, such as my-cluster"
         )
-    if out:
-        _check(out)
+    if out and out.suffix != ".toml":
+        raise UsageError(f"--out {out} does not end in .toml, by which dlscale knows system files; rename it")
+    if out and out.exists():
+        raise UsageError(f"{out} exists already; remove it, or give another file with --out")
+    if out and not out.parent.is_dir():
+        raise UsageError(f"no folder {out.parent} for --out {out}; make it first, or give another file")
     if measure and (load := other_load()):
         say(f"warning: {load}; what is measured now is too low", err=True)
     text = probe_machine(name=name, measure=measure)
@@ -119,16 +123,6 @@ def probe(out: Path | None, name: str | None, measure: bool) -> int:
     say(f"wrote {out}; {text.count(FILL_IN) - 1} places ask you to fill them in")
     say(f"try it with: dlscale run weak-scaling --system {out} --dry-run")
     return 0
-
-
-def _check(out: Path) -> None:
-    """Returns if `out` may be written. Raises UsageError."""
-    if out.suffix != ".toml":
-        raise UsageError(f"--out {out} does not end in .toml, by which dlscale knows system files; rename it")
-    if out.exists():
-        raise UsageError(f"{out} exists already; remove it, or give another file with --out")
-    if not out.parent.is_dir():
-        raise UsageError(f"no folder {out.parent} for --out {out}; make it first, or give another file")
 
 
 @click.group(cls=SubVerbs)
