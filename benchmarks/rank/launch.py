@@ -71,9 +71,10 @@ def run_launch_on_rank(
     _write_node_info(spool, spec)
     with _phase(spool, "import_backend"):
         preload(cell.backend, cell.framework)
+    memory = HostMemoryMeter()
+    observers = [*_observers(cell, others), memory]
     with _phase(spool, "connect"):
-        memory = HostMemoryMeter()
-        context = _connect(spec, spool, world, job=job, observers=[*_observers(cell, others), memory])
+        context = _connect(spec, spool, world, job=job, observers=observers)
     gc.freeze()  # what was imported stays, and no collection need visit it
     passed = _pass_gates(context, factories[0])
     gc.enable()
