@@ -7,10 +7,10 @@ safetensors: names, types and shapes in JSON, then bytes. Reading it runs nothin
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +96,16 @@ class TrainingRun:
         """
         self._control.barrier()
         start = time.perf_counter()
-        state = load_checkpoint(self._folder, step=self.step) if self._rank == 0 else None
-        self.notes = self._world.bcast(checkpoint_notes(self._folder, step=self.step) if state else "")
-        own = {name: value for name, value in (state or {}).items() if name.startswith(OWN)}
+        state: State = {}
+        if self._rank == 0:
+            state, self.notes = load_checkpoint(self._folder, step=self.step)
+        self.notes = self._world.bcast(self.notes)
+        own = {name: value for name, value in state.items() if name.startswith(OWN)}
+        shared = {name: value for name, value in state.items() if name not in own}
         if self._world.bcast(bool(own)) and self._rank:
-            own = load_checkpoint(self._folder, step=self.step, rank=self._rank)
-        shared = {name: value for name, value in state.items() if name not in own} if state else None
+            own, _ = load_checkpoint(self._folder, step=self.step, rank=self._rank)
         try:
-            self._trainer.restore(share_checkpoint(self._world, shared) | own)
+            self._trainer.restore(share_checkpoint(self._world, shared if self._rank == 0 else None) | own)
         except (UsageError, *STATE_ERRORS) as error:
             raise self.of_another(error) from None
         self._control.barrier()
@@ -172,35 +174,27 @@ def last_checkpoint_step(folder: Path) -> int:
     return max((int(name[1]) for name in names if name and not name[2]), default=0)
 
 
-def load_checkpoint(folder: Path, *, step: int, rank: int = 0) -> State:
-    """That rank's state saved after `step` steps. Raises UsageError if the file is damaged, or is not there."""
+def load_checkpoint(folder: Path, *, step: int, rank: int = 0) -> tuple[State, str]:
+    """That rank's state saved after `step` steps, and the notes with it.
+
+    Raises UsageError if the file is damaged, or is not there.
+    """
+    from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    with _readable(_path(folder, step, rank)) as path:
-        state: State = load(read_regular(path, limit=LARGEST_BYTES))
-        return state
-
-
-def checkpoint_notes(folder: Path, *, step: int) -> str:
-    """The notes saved with that state; empty without any. Raises UsageError if the file is damaged."""
-    from safetensors import safe_open
-
-    with _readable(_path(folder, step)) as path, safe_open(path, framework="numpy") as file:
-        notes: str = (file.metadata() or {}).get(NOTES, "")
-        return notes
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[Path]:
-    from safetensors import SafetensorError
-
+    path = _path(folder, step, rank)
     try:
-        yield path
+        content = read_regular(path, limit=LARGEST_BYTES)
+        state: State = load(content)
+        header = json.loads(
+            content[8 : 8 + int.from_bytes(content[:8], "little")]
+        )  # which `load` does not give
     except (OSError, SafetensorError, *STATE_ERRORS) as error:
-        remedy = f"delete {path.parent}" if ".rank-" in path.name else "delete it"
+        remedy = f"delete {folder}" if rank else "delete it"
         raise UsageError(
             f"checkpoint {path} cannot be read ({str(error).splitlines()[0]}); {remedy}, and the training begins anew"
         ) from None
+    return state, str(header.get("__metadata__", {}).get(NOTES, ""))
 
 
 def share_checkpoint(control: Any, state: State | None) -> State:

@@ -21,7 +21,7 @@ STATE = {
 def test_what_was_saved_is_loaded(tmp_path):
     num_bytes = checkpoints.save_checkpoint(tmp_path / "case", STATE, step=40)
     assert checkpoints.last_checkpoint_step(tmp_path / "case") == 40
-    found = checkpoints.load_checkpoint(tmp_path / "case", step=40)
+    found, _ = checkpoints.load_checkpoint(tmp_path / "case", step=40)
     assert sorted(found) == sorted(STATE)
     for name, value in STATE.items():
         assert found[name].dtype == value.dtype
@@ -77,13 +77,10 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
 def test_notes_are_kept_with_the_state(tmp_path):
     notes = json.dumps({"evaluations": [0.1, 1 / 3], "text": "Größe \n"})
     checkpoints.save_checkpoint(tmp_path, STATE, step=40, notes=notes)
-    assert checkpoints.checkpoint_notes(tmp_path, step=40) == notes
-    assert sorted(checkpoints.load_checkpoint(tmp_path, step=40)) == sorted(STATE)
+    state, found = checkpoints.load_checkpoint(tmp_path, step=40)
+    assert (sorted(state), found) == (sorted(STATE), notes)
     checkpoints.save_checkpoint(tmp_path, STATE, step=41)
-    assert checkpoints.checkpoint_notes(tmp_path, step=41) == ""
-    (tmp_path / "step-0000000041.safetensors").write_bytes(b"")
-    with pytest.raises(UsageError, match=r"cannot be read .*; delete it"):
-        checkpoints.checkpoint_notes(tmp_path, step=41)
+    assert checkpoints.load_checkpoint(tmp_path, step=41)[1] == ""
 
 
 def test_a_disk_that_takes_no_more_keeps_the_earlier_one(tmp_path):
@@ -96,7 +93,7 @@ def test_a_disk_that_takes_no_more_keeps_the_earlier_one(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert checkpoints.last_checkpoint_step(tmp_path) == 40
-    assert checkpoints.checkpoint_notes(tmp_path, step=40) == "before"
+    assert checkpoints.load_checkpoint(tmp_path, step=40)[1] == "before"
     assert len(list(tmp_path.iterdir())) == 1, "nothing half-written is left"
 
 
@@ -114,7 +111,7 @@ def test_files_of_ranks_are_no_checkpoint_without_that_of_rank_0(tmp_path):
     checkpoints.save_checkpoint(tmp_path, STATE, step=80, rank=1)
     assert checkpoints.last_checkpoint_step(tmp_path) == 40, "killed before rank 0 wrote its file"
     for rank in range(3):
-        assert checkpoints.load_checkpoint(tmp_path, step=40, rank=rank)["rank"] == rank
+        assert checkpoints.load_checkpoint(tmp_path, step=40, rank=rank)[0]["rank"] == rank
     checkpoints.save_checkpoint(tmp_path, STATE, step=80, rank=2)
     checkpoints.save_checkpoint(tmp_path, STATE, step=80)
     assert sorted(path.name for path in tmp_path.iterdir()) == [

@@ -8,7 +8,7 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank import checkpoints
-from dlscale.benchmarks.rank.checkpoints import TrainingRun, checkpoint_notes, save_checkpoint
+from dlscale.benchmarks.rank.checkpoints import TrainingRun, save_checkpoint
 from dlscale.benchmarks.rank.evaluations import Evaluator
 from dlscale.benchmarks.rank.solution import TargetTraining
 from dlscale.benchmarks.records.spool import Checkpoint, Ended, Evaluation, Resumption
@@ -151,8 +151,8 @@ def test_one_that_was_stopped_before_its_first_checkpoint_begins_anew(tmp_path):
 )
 def test_notes_of_something_else_are_one_line(tmp_path, spoil):
     launch(tmp_path, killed_after=4)
-    state = checkpoints.load_checkpoint(tmp_path, step=3)
-    save_checkpoint(tmp_path, state, step=3, notes=spoil(checkpoint_notes(tmp_path, step=3)))
+    state, notes = checkpoints.load_checkpoint(tmp_path, step=3)
+    save_checkpoint(tmp_path, state, step=3, notes=spoil(notes))
     with pytest.raises(UsageError, match=r"belongs to another training \(.*\); delete it, and the") as caught:
         launch(tmp_path)
     assert "\n" not in str(caught.value)

@@ -17,7 +17,7 @@ from dlscale.benchmarks.cli.study_report import stated
 from dlscale.benchmarks.jobs.jobs import JobFiles
 from dlscale.benchmarks.launch.supervisor import METADATA_FILE, collect_leftovers
 from dlscale.benchmarks.message_sizes.peers import Place, read_note
-from dlscale.benchmarks.rank.checkpoints import checkpoint_notes, load_checkpoint, save_checkpoint
+from dlscale.benchmarks.rank.checkpoints import load_checkpoint, save_checkpoint
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.message_sizes import load_run
 from dlscale.benchmarks.records.prediction import read_predictions
@@ -214,7 +214,7 @@ TARGETS: dict[str, Target] = {
     "number of a job": file_target("jobs/job-000.id", lambda: b"1234\n", lambda p: job_files(p).id, share=0.2),
     "checkpoint": file_target(
         "step-0000000005.safetensors", checkpoint,
-        lambda p: (checkpoint_notes(p.parent, step=5), load_checkpoint(p.parent, step=5)),
+        lambda p: load_checkpoint(p.parent, step=5),
     ),
     "predictions": file_target("a.jsonl", predictions, read_predictions),
     "note of a library": file_target(
