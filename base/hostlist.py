@@ -56,29 +56,19 @@ def _numbers(ranges: str) -> list[str]:
 
 def compress_hostlist(names: Sequence[str]) -> str:
     """The same names in the same order, as a host list: a command line cannot hold thousands of names."""
-    entries: list[str] = []
-    group: list[str] = []  # numbers after one prefix, of one width
-
-    def close(prefix: str) -> None:
-        if group:
-            ranges = _ranges(group)
-            entries.append(f"{prefix}[{ranges}]" if len(group) > 1 else prefix + group[0])
-            group.clear()
-
-    before = ""
+    groups: list[tuple[str, list[str]]] = []  # a prefix with its numbers, or a name without any
     for name in names:
         numbered = _NUMBERED.fullmatch(name)
-        if not numbered or not numbered[1]:
-            close(before)
-            before = ""
-            entries.append(name)
-            continue
-        if numbered[1] != before or (group and not _alike(group[-1], numbered[2])):
-            close(before)
-            before = numbered[1]
-        group.append(numbered[2])
-    close(before)
-    return ",".join(entries)
+        prefix, number = numbered.groups() if numbered and numbered[1] else (name, "")
+        last, numbers = groups[-1] if groups else ("", [])
+        if number and prefix == last and numbers and _alike(numbers[-1], number):
+            numbers.append(number)
+        else:
+            groups.append((prefix, [number] if number else []))
+    return ",".join(
+        f"{prefix}[{_ranges(numbers)}]" if len(numbers) > 1 else "".join([prefix, *numbers])
+        for prefix, numbers in groups
+    )
 
 
 def _alike(left: str, right: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from dlscale.base.launching import aprun, flux, jsrun, pals, srun, torchrun
 from dlscale.base.launching import mpiexec as by_mpiexec
 from dlscale.base.launching.launcher import Launcher, Start
-from dlscale.base.launching.mpiexec import Flavour, flavour_of, mpi_title, mpiexec_here
+from dlscale.base.launching.mpiexec import Flavour, flavour_of, mpi_title
 
 __all__ = [
     "LAUNCHERS",
@@ -20,7 +20,6 @@ __all__ = [
     "command_line",
     "flavour_of",
     "mpi_title",
-    "mpiexec_here",
     "one_per_node",
 ]
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Text
@@ -146,7 +146,7 @@ def _in(dimension: str) -> BeforeValidator:
             return fact
         number = parse_quantity(fact["value"], dimension)
         if number <= 0:
-            return fact | {"number": number}
+            raise ValueError(f"{fact['value']!r} is not positive")
         limits = (fact.get("low") or fact["value"], fact.get("high") or fact["value"])
         low, high = (parse_quantity(str(limit), dimension) for limit in limits)
         if not 0 < low <= number <= high:
@@ -158,17 +158,11 @@ def _in(dimension: str) -> BeforeValidator:
     return BeforeValidator(read)
 
 
-def _known(fact: Quantity) -> Quantity:
-    if fact.number <= 0:
-        raise ValueError(f"{fact.value!r} is not positive")
-    return fact
-
-
-Bytes = Annotated[Quantity, _in("bytes"), AfterValidator(_known)]
-Bandwidth = Annotated[Quantity, _in("bytes per second"), AfterValidator(_known)]
-Seconds = Annotated[Quantity, _in("seconds"), AfterValidator(_known)]
-Flops = Annotated[Quantity, _in("operations per second"), AfterValidator(_known)]
-Frequency = Annotated[Quantity, _in("hertz"), AfterValidator(_known)]
+Bytes = Annotated[Quantity, _in("bytes")]
+Bandwidth = Annotated[Quantity, _in("bytes per second")]
+Seconds = Annotated[Quantity, _in("seconds")]
+Flops = Annotated[Quantity, _in("operations per second")]
+Frequency = Annotated[Quantity, _in("hertz")]
 
 _SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 

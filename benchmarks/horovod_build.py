@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
@@ -79,9 +80,7 @@ class BuildFacts(Frozen):
     """The versions that a wheel is compiled against."""
 
     abi: Text  # of Python, with the platform
-    frameworks: dict[
-        Text, dict[Text, Text]
-    ]  # "torch", "tensorflow", if installed: versions of their packages
+    frameworks: dict[Text, dict[Text, Text]]  # those installed: versions of their packages
     libraries: dict[Text, Text]  # versions of MPI's and oneCCL's packages, where they are packages
     mpi: Text  # name and version
     operations: dict[Text, Text]  # Horovod's own variables that decide what is compiled
@@ -94,12 +93,12 @@ class BuildFacts(Frozen):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
-    def built_against(self) -> dict[str, str]:
-        """Versions of packages, as `dlscale.collectives.horovod` compares them when it starts."""
-        return {k: v for packages in (*self.frameworks.values(), self.libraries) for k, v in packages.items()}
+    def packages(self) -> dict[str, str]:
+        """Versions of the frameworks' packages."""
+        return {name: version for own in self.frameworks.values() for name, version in own.items()}
 
     def __str__(self) -> str:
-        packages = [f"{n} {v}" for packages in self.frameworks.values() for n, v in packages.items()]
+        packages = [f"{name} {version}" for name, version in self.packages.items()]
         operations = [f"{name}={value}" for name, value in self.operations.items()]
         return f"{' and '.join(packages)} over {', '.join([self.mpi, *operations])}"
 
@@ -116,26 +115,18 @@ def build_horovod(
     log.parent.mkdir(exist_ok=True)
     log.write_bytes(b"")
 
-    def run(step: str, command: Sequence[str], variables: Mapping[str, str]) -> None:
-        status = _run(command, variables, log, show)
-        if status != 0:
-            text = log.read_text(encoding="utf-8", errors="replace")
-            lines = text.splitlines()
+    def run(step: str, words: Sequence[str], variables: Mapping[str, str]) -> None:
+        if status := _run([str(target.python), "-P", *words], variables, log, show):
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
             tell("\n".join(redact(line) for line in lines[-TAIL_LINES:]))
-            # The first complaint is the cause; the lines after it, pip's own among them, are consequences.
-            # CMake has a place in the first line and its complaint in the second one.
-            complaint = re.search(r".*(?:\b(?:error|ERROR): .*|CMake Error.*\n.*)", text)
-            cause = " ".join(
-                (complaint[0] if complaint else (lines or [f"exit status {status}"])[-1]).split()
-            )
             raise UsageError(
-                f"Horovod for {redact(str(target.prefix))}: {step} failed: {redact(cause)}; "
+                f"Horovod for {redact(str(target.prefix))}: {step} failed: {redact(_cause(lines, status))}; "
                 f"the whole output is in {redact(str(log))}"
             )
 
-    def pip(step: str, *words: str, variables: Mapping[str, str]) -> None:
-        command = [str(target.python), "-P", "-m", "pip", "--disable-pip-version-check", *words]
-        run(step, command, {**variables, "PIP_CONSTRAINT": str(checkout() / "constraints.txt")})
+    def pip(verb: str, *words: str, variables: Mapping[str, str]) -> None:
+        pinned = {**variables, "PIP_CONSTRAINT": str(checkout() / "constraints.txt")}
+        run(f"pip {verb}", ["-m", "pip", "--disable-pip-version-check", verb, *words], pinned)
 
     folder = wheels_folder(facts.key)
     wheel = next(iter(sorted(folder.glob("horovod-*.whl"))), None)
@@ -147,47 +138,38 @@ def build_horovod(
             compiler = Path(made) / "c++"
             write_compiler(target, compiler)
             variables = build_variables(target, facts, compiler)
-            pip("pip install", "install", *BUILD_PACKAGES, *RUN_PACKAGES, variables=variables)
+            pip("install", *BUILD_PACKAGES, *RUN_PACKAGES, variables=variables)
             # pip's own cache knows a wheel by Horovod's version alone, and would install it where it does not fit.
-            words = [
-                "--verbose",
-                "--no-cache-dir",
-                "--no-binary=horovod",
-                "--no-build-isolation",
-                "--no-deps",
-            ]
-            pip("pip wheel", "wheel", *words, f"--wheel-dir={made}", "horovod", variables=variables)
+            words = "--verbose --no-cache-dir --no-binary=horovod --no-build-isolation --no-deps"
+            pip("wheel", *words.split(), f"--wheel-dir={made}", "horovod", variables=variables)
             new = next(Path(made).glob("horovod-*.whl"))
             wheel = new.replace(folder / new.name)
     (target.prefix / NOTE).unlink(missing_ok=True)
-    variables = environ(target)
-    pip("pip install", "install", *RUN_PACKAGES, variables=variables)
-    pip(
-        "pip install",
-        "install",
-        "--no-deps",
-        "--no-index",
-        "--force-reinstall",
-        str(wheel),
-        variables=variables,
-    )
+    pip("install", *RUN_PACKAGES, variables=environ(target))
+    pip("install", "--no-deps", "--no-index", "--force-reinstall", str(wheel), variables=environ(target))
     operations = ["mpi", *sorted({value.lower() for value in facts.operations.values()} & {"ccl", "nccl"})]
     built = " and ".join(f"hvd.{name}_built()" for name in operations)
     for framework in facts.frameworks:
         tell(f"loading horovod.{framework}, built for {' and '.join(operations)}")
-        command = [str(target.python), "-P", "-c", _CHECK.format(framework=framework, operations=built)]
-        run(f"loading horovod.{framework}", command, environ(target, TF_CPP_MIN_LOG_LEVEL="2"))
-    note = {
-        "horovod": facts.horovod,
-        "built_against": facts.built_against,
-        "mpi": facts.mpi,
-        "key": facts.key,
-    }
-    text = json.dumps(note, indent=2) + "\n"
+        check = _CHECK.format(framework=framework, operations=built)
+        run(f"loading horovod.{framework}", ["-c", check], environ(target, TF_CPP_MIN_LOG_LEVEL="2"))
+    # `dlscale.collectives.horovod` compares these versions when it starts.
+    note = {"horovod": facts.horovod, "built_against": facts.packages | facts.libraries, "mpi": facts.mpi}
+    text = json.dumps(note | {"key": facts.key}, indent=2) + "\n"
     write_atomically(
         target.prefix / NOTE, text, mode=0o644, remedy="free space, then run the same command again"
     )
     return facts
+
+
+def _cause(lines: Sequence[str], status: int) -> str:
+    """The first complaint is the cause; the lines after it, pip's own among them, are consequences.
+
+    CMake has a place in the first line and its complaint in the second one.
+    """
+    complaint = re.search(r".*(?:\b(?:error|ERROR): .*|CMake Error.*\n.*)", "\n".join(lines))
+    text = complaint[0] if complaint else [f"exit status {status}", *lines][-1]
+    return " ".join(text.split())
 
 
 def environ(target: Installation, **others: str) -> dict[str, str]:
@@ -206,15 +188,13 @@ def describe(target: Installation) -> BuildFacts:
         )
 
     def ask(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=120,
-            env=environ(target),
-        )
+        how: dict[str, Any] = {
+            "capture_output": True,
+            "text": True,
+            "errors": "replace",
+            "env": environ(target),
+        }
+        return subprocess.run(command, check=False, timeout=120, **how)
 
     done = ask(str(target.python), "-P", "-c", _DESCRIBE)
     try:
@@ -308,19 +288,13 @@ def build_variables(target: Installation, facts: BuildFacts, compiler: Path) -> 
 
 def _run(command: Sequence[str], variables: Mapping[str, str], log: Path, show: Callable[[str], None]) -> int:
     """Exit status of a command whose output goes to the end of `log`."""
-    with (
-        log.open("a", encoding="utf-8") as file,
-        subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=dict(variables),
-            start_new_session=True,
-        ) as process,
-    ):
+    how: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+    }
+    how |= {"text": True, "errors": "replace", "env": dict(variables), "start_new_session": True}
+    with log.open("a", encoding="utf-8") as file, subprocess.Popen(command, **how) as process:
         try:
             for line in process.stdout or ():
                 file.write(line)

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 class Start:
     """A program on nodes of an allocation, with ranks in blocks: node i starts with rank i * ranks_per_node."""
 
-    nodes: tuple[str, ...]  # the nodes to use, a nested subset of the job's; empty: this machine alone
+    nodes: tuple[str, ...] = ()  # the nodes to use, a nested subset of the job's; empty: this machine alone
     num_ranks: int
     ranks_per_node: int
-    cpus_per_rank: int  # hardware threads that the launcher may give each rank
+    cpus_per_rank: int = 1  # hardware threads that the launcher may give each rank
     unnamed_nodes: int = 0  # the number of nodes in a plan, where `nodes` is still unknown
     devices_per_rank: int = 0
     launch_options: tuple[str, ...] = ()

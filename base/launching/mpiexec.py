@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -33,86 +32,42 @@ def mpi_title(version_text: str) -> str | None:
 
 
 def mpiexec(flavour: Flavour, path: Path, start: Start, *, oversubscribed: bool) -> list[str]:
-    """The command line that starts a program on the nodes of an allocation, or on this machine."""
-    if not start.nodes:
-        return mpiexec_here(
-            flavour,
-            path,
-            num_ranks=start.num_ranks,
-            oversubscribed=oversubscribed,
-            variables=start.variables,
-            program=[*start.launch_options, *start.program],
-        )
-    count = ["-n", str(start.num_ranks)]
-    sets = variable_options(flavour, start.variables)
-    if flavour == "openmpi":
-        hosts = ",".join(f"{node}:{start.ranks_per_node}" for node in start.nodes)
-        mapping = f"ppr:{start.ranks_per_node}:node" + (":OVERSUBSCRIBE" if oversubscribed else "")
-        where = ["--host", hosts, "--map-by", mapping]
-    else:
-        where = ["-hosts", ",".join(start.nodes), "-ppn", str(start.ranks_per_node)]
-    line = [
-        str(path),
-        *count,
-        *where,
-        *unbound_options(flavour),
-        *sets,
-        *start.launch_options,
-        *start.program,
-    ]
-    # Inside a batch job Intel's launcher would follow the scheduler's placement and ignore -ppn.
-    return ["env", "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=0", *line] if flavour == "intelmpi" else line
+    """The command line that starts a program on the nodes of an allocation, or on this machine.
 
-
-def mpiexec_here(
-    flavour: Flavour,
-    path: Path,
-    *,
-    num_ranks: int,
-    oversubscribed: bool,
-    variables: Mapping[str, str],
-    program: Sequence[str],
-) -> list[str]:
-    """The command line that starts `program` on `num_ranks` ranks of this machine.
-
-    Launchers do not bind: each rank binds itself to its cores before any thread starts (`affinity.py`), the same way
-    under every launcher.
+    Launchers do not bind: each rank binds itself to its cores, the same way under every launcher.
     """
-    mapping = ["--map-by", "slot:OVERSUBSCRIBE"] if oversubscribed else []
-    return [
-        str(path),
-        # What its own configuration may say of schedulers and other hosts means nothing here.
-        *(["-launcher", "fork", "-rmk", "user"] if flavour == "mpich" else []),
-        "-n",
-        str(num_ranks),
-        *unbound_options(flavour),
-        *(mapping if flavour == "openmpi" else []),
-        *variable_options(flavour, variables),
-        *program,
-    ]
-
-
-def unbound_options(flavour: Flavour) -> list[str]:
-    """Options that keep a launcher from binding ranks."""
+    line, where = [str(path)], []
     if flavour == "openmpi":
-        return ["--bind-to", "none"]
-    # Intel's launcher binds by default; 2021.14 has no option against it.
-    return ["-bind-to", "none"] if flavour == "mpich" else ["-genv", "I_MPI_PIN", "0"]
+        over = ":OVERSUBSCRIBE" if oversubscribed else ""
+        where = ["--map-by", "slot:OVERSUBSCRIBE"] if oversubscribed else []
+        if start.nodes:
+            hosts = ",".join(f"{node}:{start.ranks_per_node}" for node in start.nodes)
+            where = ["--host", hosts, "--map-by", f"ppr:{start.ranks_per_node}:node{over}"]
+        bind = ["--bind-to", "none"]
+        sets = [word for name, value in start.variables.items() for word in ("-x", f"{name}={value}")]
+        sets += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    else:
+        if start.nodes:
+            where = ["-hosts", ",".join(start.nodes), "-ppn", str(start.ranks_per_node)]
+        elif flavour == "mpich":
+            # What its own configuration may say of schedulers and other hosts means nothing here.
+            line += ["-launcher", "fork", "-rmk", "user"]
+        # Intel's launcher binds by default; 2021.14 has no option against it.
+        bind = ["-bind-to", "none"] if flavour == "mpich" else ["-genv", "I_MPI_PIN", "0"]
+        sets = [word for name, value in start.variables.items() for word in ("-genv", name, value)]
+    line += ["-n", str(start.num_ranks), *where, *bind, *sets, *start.launch_options, *start.program]
+    return [*_RESPECT, *line] if flavour == "intelmpi" and start.nodes else line
 
 
-def variable_options(flavour: Flavour, variables: Mapping[str, str]) -> list[str]:
-    """Options that set variables in all ranks."""
-    if flavour in ("mpich", "intelmpi"):
-        return [word for name, value in variables.items() for word in ("-genv", name, value)]
-    sets = [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
-    return [*sets, "--allow-run-as-root"] if os.geteuid() == 0 else sets
+# Inside a batch job Intel's launcher would follow the scheduler's placement and ignore -ppn.
+_RESPECT = ("env", "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=0")
 
 
 def per_node(flavour: Flavour | None, path: str, num_nodes: int) -> list[str]:
     """The prefix that starts a program once on each node of a job, without MPI."""
     if flavour == "openmpi":
         return [path, "-n", str(num_nodes), "--map-by", "ppr:1:node"]
-    respect = ["env", "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=0"] if flavour == "intelmpi" else []
+    respect = _RESPECT if flavour == "intelmpi" else ()
     return [*respect, path, "-n", str(num_nodes), "-ppn", "1"]
 
 

@@ -88,13 +88,18 @@ class ThisNode:
     ) -> list[str]:
         """The command line that starts the library's Python with these arguments on every rank."""
         place = place_of(peer.name, self.environments)
-        return launchers.mpiexec_here(
-            _flavour(peer, place.mpiexec),
-            place.mpiexec,
+        start = launchers.Start(
             num_ranks=num_ranks,
-            oversubscribed=self.shares_cpus(num_ranks),
+            ranks_per_node=num_ranks,
             variables={**THREADS, **peer_variables(peer, place), **setting.variables},
             program=[str(place.python), *arguments],
+        )
+        return launchers.command_line(
+            "mpiexec",
+            start,
+            flavour=_flavour(peer, place.mpiexec),
+            mpiexec_path=place.mpiexec,
+            oversubscribed=self.shares_cpus(num_ranks),
         )
 
     def passed_on(self) -> dict[str, str]:

@@ -100,7 +100,7 @@ def test_what_is_installed(target: Installation, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HOROVOD_CYCLE_TIME", "1")  # for when it runs
     facts = describe(target)
     assert facts.operations == {"HOROVOD_GPU_OPERATIONS": "NCCL"}
-    assert facts.built_against == {"torch": "2.13.0", "mpich": "5.0.2"}
+    assert facts.packages | facts.libraries == {"torch": "2.13.0", "mpich": "5.0.2"}
     assert str(facts) == "torch 2.13.0 over MPICH 5.0.2, HOROVOD_GPU_OPERATIONS=NCCL"
 
 

@@ -174,14 +174,10 @@ def contracts(framework, sizes, logs, installation, flavour, device) -> Iterator
             "DLSCALE_CONTRACT_DEVICE": device,
             "DLSCALE_REQUIRE": backends,
         }
-        command = launchers.mpiexec_here(
-            flavour,
-            installation.mpiexec,
-            num_ranks=num_ranks + num_servers,
-            oversubscribed=False,
-            variables=variables,
-            program=program,
-        )
+        size = num_ranks + num_servers
+        start = launchers.Start(num_ranks=size, ranks_per_node=size, variables=variables, program=program)
+        path = installation.mpiexec
+        command = launchers.command_line("mpiexec", start, flavour=flavour, mpiexec_path=path)
         title = f"{title} on {num_ranks} rank{'s' * (num_ranks > 1)}"
         return Step(title=title, command=command, variables=variables)
 
