@@ -27,7 +27,7 @@ CLOCK_TICK = 1e-9  # seconds; a window is not shorter
 MAX_PAUSE_SECONDS = 3600.0  # between two launches of a block; beyond it they are not paired
 PHASES = ("start_up", "import_backend", "connect", "gates", "first_step")
 ATTEMPTS = {  # columns that every frame of attempts has, with their types
-    **dict.fromkeys(("number", "block_number", "attempt", "num_windows", "skipped"), int),
+    **dict.fromkeys(("number", "block_number", "attempt", "num_windows", "skipped", "num_throttled"), int),
     **dict.fromkeys(("id", "cell", "system", "setup", "study", "case", "evidence", "exchange", "why"), str),
     **dict.fromkeys(("fingerprint", "commit"), str),
     **dict.fromkeys(("step_seconds", "mean_step_seconds", "latest_step_seconds", "stamped", "skew"), float),
@@ -63,6 +63,7 @@ def attempt_row(number: int, record: Record, cell_id: str) -> dict[str, Any]:
         "is_oversubscribed": record.oversubscribed,
         "skipped": sum(filter(None, record.skipped_samples)),
         "foreign_cpu": record.windows.foreign_share,
+        "num_throttled": sum(node.num_throttled for node in record.nodes),
         "window_seconds": float(record.windows.world.sum()),
         "num_windows": 0 if why else len(windows),
         **{f"{phase}_seconds": _slowest(getattr(record.phases, phase)) for phase in PHASES},

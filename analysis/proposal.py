@@ -212,7 +212,9 @@ def write(
     make_folder(folder, option="--out")
     notes = cautions.FINDING.of(study)
     notes = notes[notes["text"] != ""]
-    is_grave = notes["kind"].isin(GRAVE) | ((notes["kind"] == "other_programs") & cautions.is_busy(study))
+    is_grave = notes["kind"].isin(GRAVE) | (
+        notes["kind"].isin(("other_programs", "throttled")) & cautions.is_busy(study)
+    )
     for _, own in rows.groupby([*CURVE, "name"], sort=False):
         curve, points = facts(study, own, threshold=threshold, **request), extrapolated(study, own)
         stem = figures.file_name("-".join(curve["first"][name] for name in STEM))

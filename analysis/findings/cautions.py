@@ -24,14 +24,15 @@ MOST_NAMED = 2  # groups of what was left out
 
 def cautions(study: Study) -> pd.DataFrame:
     """One row per caution; `other_programs` also where they disturbed nothing, as the others' rows are not known."""
-    rows: list[dict[str, Any]] = [*_other_programs(study)]
+    rows: list[dict[str, Any]] = [*_other_programs(study), *_throttled(study)]
     rows += ({"kind": kind, "text": text} for kind, text in _others(study) if text)
     return frame_of(rows, "kind", "text", "num_launches", "num_disturbed", "share")
 
 
 def is_busy(study: Study) -> bool:
-    """Whether other programs disturbed too many launches for any claim."""
-    return any(row["num_disturbed"] > MOST_DISTURBED * row["num_launches"] for row in _other_programs(study))
+    """Whether other programs, or the kernel for a quota, disturbed too many launches for any claim."""
+    rows = [*_other_programs(study), *_throttled(study)]
+    return any(row["num_disturbed"] > MOST_DISTURBED * row["num_launches"] for row in rows)
 
 
 def texts(study: Study) -> list[str]:
@@ -54,6 +55,19 @@ def _other_programs(study: Study) -> Iterator[dict[str, Any]]:
         text = f"Other programs took {text}." if len(disturbed) else ""
     counts = {"num_launches": len(shares), "num_disturbed": len(disturbed), "share": share}
     yield {"kind": "other_programs", "text": text, **counts}
+
+
+def _throttled(study: Study) -> Iterator[dict[str, Any]]:
+    """One row where the kernel stopped launches of trainings whose container's quota of CPU time was used up."""
+    counts = study.good.loc[study.good["control"] == "train", "num_throttled"]
+    if not (num_stopped := int((counts > 0).sum())):
+        return
+    text = (
+        f"The kernel stopped {num_stopped} of {plural(len(counts), 'launch')}, {plural(int(counts.sum()), 'time')} in "
+        "all, because the CPU quota of their container or job was used up"
+    )
+    text += ", so nothing is claimed." if num_stopped > MOST_DISTURBED * len(counts) else "."
+    yield {"kind": "throttled", "text": text, "num_launches": len(counts), "num_disturbed": num_stopped}
 
 
 def _others(study: Study) -> Iterator[tuple[str, str]]:
@@ -136,9 +150,10 @@ FINDING = Finding(
     columns={
         "kind": Column("kind of caution"),
         "text": Column("the caution in words"),
-        "num_launches": Column("launches of trainings whose foreign CPU time is known", write=COUNT),
+        "num_launches": Column("launches of trainings", write=COUNT),
         "num_disturbed": Column(
-            f"of these, with more than {100 * DISTURBED:.0f} % of CPU time to other programs", write=COUNT
+            f"of these, stopped for a quota, or with more than {100 * DISTURBED:.0f} % of CPU time to other programs",
+            write=COUNT,
         ),
         "share": Column("share of the disturbed launches' CPU time that other programs took"),
     },

@@ -79,7 +79,9 @@ def _nodes(study: Study) -> Iterator[tuple[str, list[str]]]:
         for own in record.nodes:
             before = facts.get(own.node, {}).get("load_before")
             loads = [load for load in (before, own.load_before) if load is not None]
-            known = own.model_dump(exclude={"rank", "node", "load_after"})
+            known = own.model_dump(
+                exclude={"rank", "node", "load_after", "throttled_before", "throttled_after"}
+            )
             facts[own.node] = known | {"load_before": max(loads, default=None)}
     if facts:
         yield "names", sorted(facts)

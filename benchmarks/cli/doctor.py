@@ -15,7 +15,7 @@ from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.launch import environment
-from dlscale.benchmarks.launch.probe import Probe, Question, gpu_makers
+from dlscale.benchmarks.launch.probe import Probe, Question, gpu_makers, quota_warning
 from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives import NAMES, capabilities, with_capability
@@ -110,6 +110,8 @@ def _say_environment(installation: Installation, probe: Probe, *, launcher: str)
         f"machine: {node['num_cores']} cores of {node['cpu_model']}, {node['memory_gib']} GiB; "
         f"MPI thread level: {threads or 'MPI does not start' if probe.mpi else 'no MPI'}"
     )
+    if quota := quota_warning(node):
+        say(f"warning: {quota}")
     shown = [f"{maker} {'yes' if found else 'none'}" for maker, found in gpu_makers().items()]
     say(f"GPUs of this machine: {', '.join(shown)}")
     say(f"launcher: {launcher}")

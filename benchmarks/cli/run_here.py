@@ -21,6 +21,7 @@ from dlscale.benchmarks.jobs.submission import own_nodes
 from dlscale.benchmarks.launch.campaign import Campaign, open_campaign, run_launch
 from dlscale.benchmarks.launch.environment import other_load
 from dlscale.benchmarks.launch.preparing import prepare_campaign
+from dlscale.benchmarks.launch.probe import quota_warning
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.curves import SETTINGS, curve_names
 from dlscale.benchmarks.study.plan import Launch
@@ -107,6 +108,8 @@ def _say_plan(campaign: Campaign, todo: list[Launch]) -> None:
             for pair, reason in campaign.unusable.items()
         ),
     ]
+    if quota := quota_warning(campaign.fingerprint.node):
+        warnings.append(quota)
     if names := campaign.withheld:
         warnings.append(
             f"launches do not get {', '.join(names)} of this shell; --set NAME=VALUE sets one in every launch"

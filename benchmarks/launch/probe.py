@@ -13,7 +13,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +24,7 @@ from dlscale.base.strings import Name, Text
 from dlscale.base.variables import shadowing
 from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.record import Fingerprint
+from dlscale.benchmarks.systems.limits import read_limits
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import unavailable_because
 from dlscale.models.frameworks import FRAMEWORKS, gpu_module
@@ -231,13 +232,25 @@ def describe_node() -> dict[str, Setting]:
     text = ""
     with suppress(OSError):  # a container without it
         text = CPU_INFO.read_text(encoding="utf-8", errors="replace")
+    num_cores, quota = len(os.sched_getaffinity(0)), read_limits().cores
     return {
         "architecture": platform.machine(),
         "cpu_model": cpu_model(text),
-        "num_cores": len(os.sched_getaffinity(0)),
+        "num_cores": num_cores,
+        **({"quota_cores": round(quota, 2)} if quota and quota < num_cores else {}),
         "memory_gib": round(pages / 2**30),
         "kernel": platform.release(),
     }
+
+
+def quota_warning(node: Mapping[str, Setting]) -> str | None:
+    """A warning where a control group gives this machine's processes less time than their cores have."""
+    if (quota := node.get("quota_cores")) is None:
+        return None
+    return (
+        f"the control group of this container or job has a quota of {quota} of {node['num_cores']} cores: the kernel "
+        "stops what needs more, and nothing is claimed of launches that it stopped"
+    )
 
 
 def cpu_model(text: str) -> str:

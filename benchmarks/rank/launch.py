@@ -28,6 +28,7 @@ from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.nodes import load_average, node_facts
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
+from dlscale.benchmarks.systems.limits import read_limits
 from dlscale.collectives import Backend
 from dlscale.collectives.control import ControlPlane
 from dlscale.collectives.job import ServerSplit, split
@@ -267,4 +268,10 @@ def _write_node_info(spool: SpoolWriter, spec: LaunchSpec) -> None:
 
 def _write_case_end(spool: SpoolWriter, index: int, memory: HostMemoryMeter) -> None:
     launch, windows = memory.take()
-    spool.write(CaseEnd(peak_rss_bytes=launch, window_rss_bytes=windows, load=load_average()), case=index)
+    end = CaseEnd(
+        peak_rss_bytes=launch,
+        window_rss_bytes=windows,
+        load=load_average(),
+        num_throttled=read_limits().num_throttled,
+    )
+    spool.write(end, case=index)

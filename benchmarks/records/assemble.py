@@ -252,7 +252,8 @@ def _rank_facts(spools: Sequence[RankSpool], index: int) -> list[RankFacts]:
     for spool in spools:
         if info := spool.info:
             end = spool.first(CaseEnd, index)
-            known = info.model_dump(exclude={"pid"}) | (end.model_dump(exclude={"load"}) if end else {})
+            known = info.model_dump(exclude={"pid"})
+            known |= end.model_dump(exclude={"load", "num_throttled"}) if end else {}
             known |= {
                 "gpu_memory": spool.first(GpuMemory, index),
                 "state_bytes": spool.first(StateBytes, index),
@@ -268,6 +269,7 @@ def _nodes(spools: Sequence[RankSpool], index: int) -> list[NodeFacts]:
         info, node, end = spool.info, spool.first(NodeSettings), spool.first(CaseEnd, index)
         if info and node:
             place = {"rank": spool.rank, "node": info.node, "load_after": end.load if end else None}
+            place["throttled_after"] = end.num_throttled if end else 0
             nodes.setdefault((info.node, node.switch_path), NodeFacts(**place, **redacted(dict(node))))
     return list(nodes.values())
 

@@ -18,8 +18,9 @@ from typing import Literal
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from dlscale.base.batch import load_all
-from dlscale.base.definitions import Frozen
+from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Name, Text
+from dlscale.benchmarks.systems.limits import read_limits
 
 Source = Literal["rapl", "pm_counters", "nvml", "amdsmi"]
 # Variables in which container runtimes, or their users, name the image. Paths are excluded.
@@ -83,12 +84,20 @@ class NodeSettings(Frozen):
     results_filesystem: Text | None  # its type: lustre, nfs4, ext4 ...
     data_filesystem: Text | None  # of the data that the launch reads; None also without data
     load_before: NonNegativeFloat | None  # over the minute before the backend was connected
+    # How often the kernel had stopped the control group's processes, whose quota of CPU time was used up.
+    throttled_before: NonNegativeInt = where_given(0)
 
 
 class NodeFacts(NodeSettings, OnNode):
     """A node of a case."""
 
     load_after: NonNegativeFloat | None  # over the case's last minute, its own ranks included
+    throttled_after: NonNegativeInt = where_given(0)
+
+    @property
+    def num_throttled(self) -> int:
+        """How often it stopped them from the launch's begin to the case's end."""
+        return max(0, self.throttled_after - self.throttled_before)
 
 
 def node_facts(
@@ -119,6 +128,7 @@ def node_facts(
         results_filesystem=filesystem_type(results, top),
         data_filesystem=filesystem_type(data, top) if data else None,
         load_before=load_average(top),
+        throttled_before=read_limits(top).num_throttled,
     )
 
 

@@ -95,6 +95,7 @@ class CaseEnd(HostMemory):
     """The case finished on this rank."""
 
     load: NonNegativeFloat | None
+    num_throttled: NonNegativeInt = where_given(0)  # by its control group, since that was made
 
 
 class RankError(Frozen):

@@ -14,7 +14,7 @@ from dlscale.analysis.render import figures, page, screen
 from dlscale.analysis.render.page import sections_of
 from dlscale.analysis.render.text import as_csv, as_data
 from tests.analysis.render.conftest import made_records
-from tests.made_records import make_record, make_study
+from tests.made_records import NODE, make_record, make_study
 
 ONE = (("hep_cnn", "torch"),)
 BEST = "ring has the highest scaling efficiency on 8 ranks: "
@@ -143,6 +143,23 @@ def test_left_out_files_and_failures_are_cautions():
     records = [make_record(block=b) for b in range(2)] + [make_record(num_ranks=2, failure="rank 1 died")]
     (text,) = [one for one in cautions.texts(Study(records)) if "failed" in one]
     assert text == "1 case failed. First failure: none on 2 ranks, block 0: hang on rank 1: rank 1 died."
+
+
+@pytest.mark.parametrize(("num_stopped", "is_busy"), [(0, False), (1, False), (2, True)])
+def test_launches_that_the_kernel_stopped_for_a_quota_claim_nothing(num_stopped, is_busy):
+    whole, stopped = (NODE.model_copy(update={"throttled_after": after}) for after in (0, 9))
+    records = [
+        make_record(block=block, num_ranks=2).model_copy(
+            update={"nodes": [stopped if block < num_stopped else whole]}
+        )
+        for block in range(12)
+    ]
+    study = Study(records)
+    texts = [text for text in cautions.texts(study) if "The kernel stopped" in text]
+    assert len(texts) == bool(num_stopped)
+    assert cautions.is_busy(study) == is_busy
+    assert all(text.endswith("so nothing is claimed.") == is_busy for text in texts)
+    assert all(f"{num_stopped} of 12 launches, {9 * num_stopped} times in all" in text for text in texts)
 
 
 def test_a_finding_that_raises_says_so_in_its_own_section_and_takes_no_other_down():

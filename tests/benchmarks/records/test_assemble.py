@@ -43,7 +43,7 @@ def write(tmp_path):
                 steady=True, loss=0.7, settings={"overlap": bool(index)}, staleness={"0": 5, "2": 1}
             )
             spool.write(result, case=0)
-            spool.write(CaseEnd(peak_rss_bytes=10**8, load=2.5 + index), case=0)
+            spool.write(CaseEnd(peak_rss_bytes=10**8, load=2.5 + index, num_throttled=7 + index), case=0)
         spool.close()
 
     return rank
@@ -103,7 +103,7 @@ def test_what_was_asked_and_where_it_ran(tmp_path, write):
     allocation = Allocation(scheduler="slurm", job_id="7", partition="regular", num_nodes=2, nodes="n[1-2]")
     known = METADATA.model_copy(update={"configuration": configuration, "allocation": allocation})
     known = LaunchMetadata.model_validate_json(known.model_dump_json())  # as an interrupted launch leaves it
-    known_of_node = {"num_cpus": 2, "memory_bytes": 1, "load_before": 0.5}
+    known_of_node = {"num_cpus": 2, "memory_bytes": 1, "load_before": 0.5, "throttled_before": 3}
     node = NodeSettings(**dict.fromkeys(NodeSettings.model_fields) | known_of_node)
     for rank in range(2):
         write(rank)
@@ -118,6 +118,7 @@ def test_what_was_asked_and_where_it_ran(tmp_path, write):
         (0, "s0.n0", 2.5),
         (1, "s0.n1", 3.5),
     ]
+    assert [facts.num_throttled for facts in found.nodes] == [4, 5]
 
 
 def test_a_launch_that_was_killed_gives_the_same_records():

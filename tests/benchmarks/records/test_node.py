@@ -48,6 +48,7 @@ def top(tmp_path):
         files[f"sys/devices/system/node/node{number}/cpulist"] = "0-1\n"
         model = f"Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   \t {number}\n"
         files[f"proc/driver/nvidia/gpus/0000:0{number}:00.0/information"] = model
+    files |= {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.stat": "nr_periods 9\nnr_throttled 3\n"}
     for name, text in files.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,8 +78,9 @@ def test_everything_that_a_node_says(top):
         "results_filesystem": "lustre",
         "data_filesystem": None,
         "load_before": 0.75,
+        "throttled_before": 3,
     }
-    NodeFacts(rank=0, node="n", load_after=None, **dict(info))
+    assert NodeFacts(rank=0, node="n", load_after=None, throttled_after=5, **dict(info)).num_throttled == 2
 
 
 def test_other_drivers(top):
@@ -99,7 +101,7 @@ def test_other_drivers(top):
 def test_a_node_that_says_nothing(tmp_path):
     (tmp_path / "sys/devices/system/cpu/cpufreq/boost").mkdir(parents=True)  # unreadable: a folder
     info = look(tmp_path)
-    assert {name for name, value in dict(info).items() if value is not None} == {"num_cpus", "memory_bytes"}
+    assert {name for name, value in dict(info).items() if value} == {"num_cpus", "memory_bytes"}
     NodeFacts(rank=0, node="n", load_after=None, **dict(info))
 
 
