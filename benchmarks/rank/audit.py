@@ -273,7 +273,7 @@ SKIPPED, UNKNOWN = "samples were left out", "whose gradients an update took is n
 
 
 class ReplayAudit:
-    """When the steps of a timed trainer are replayed, and what comes out (`measure.Audit`). Collective."""
+    """When the steps of a timed trainer are replayed, and what comes out. Collective."""
 
     num_opening = 1  # first step of a training to a target; further ones have its optimizer's state
 

@@ -65,11 +65,10 @@ def run_launch_on_rank(
     )
     gpu = taken_gpu(cell.framework, world, machine=boot_id()) if cell.device == "gpu" else None
     factories = [spec.factory(case.cell) for case in spec.cases]
-    _write_rank_info(spool, everyone, cell, cores=cores, gpu=gpu)
+    _write_place(spool, spec, everyone.Get_rank(), cores=cores, gpu=gpu)
     start_up = seconds_since_launch(spec, world)
     if start_up is not None:
         spool.write(Phase(name="start_up", seconds=start_up))
-    _write_node_info(spool, spec)
     with _phase(spool, "import_backend"):
         preload(cell.backend, cell.framework)
     memory = HostMemoryMeter()
@@ -219,8 +218,7 @@ def _serve(job: ServerSplit, spec: LaunchSpec, spool: SpoolWriter, *, cores: lis
     cell = spec.cases[0].cell
     framework_module(cell.framework).prepare(cell.threads_per_rank)
     preload(cell.backend, cell.framework)
-    _write_rank_info(spool, job.everyone, cell, cores=cores)
-    _write_node_info(spool, spec)
+    _write_place(spool, spec, job.everyone.Get_rank(), cores=cores)
     gc.freeze()
     gc.enable()
     serve(
@@ -243,26 +241,22 @@ def _phase(spool: SpoolWriter, name: PhaseName) -> Iterator[None]:
     spool.write(Phase(name=name, seconds=time.perf_counter() - begin))
 
 
-def _write_rank_info(
-    spool: SpoolWriter, everyone: Any, cell: Cell, *, cores: list[int], gpu: str | None = None
+def _write_place(
+    spool: SpoolWriter, spec: LaunchSpec, rank: int, *, cores: list[int], gpu: str | None = None
 ) -> None:
-    spool.write(
-        RankInfo(
-            rank=everyone.Get_rank(),
-            local_rank=local_rank(),
-            pid=os.getpid(),
-            node=platform.node(),
-            boot_id=boot_id(),
-            affinity=cores,
-            num_threads=cell.threads_per_rank,
-            gpu=gpu,
-        )
+    """Where this rank is and, on the first one of a node, what the node is."""
+    own = RankInfo(
+        rank=rank,
+        local_rank=local_rank(),
+        pid=os.getpid(),
+        node=platform.node(),
+        boot_id=boot_id(),
+        affinity=cores,
+        num_threads=spec.cases[0].cell.threads_per_rank,
+        gpu=gpu,
     )
-
-
-def _write_node_info(spool: SpoolWriter, spec: LaunchSpec) -> None:
-    """On the first rank of a node."""
-    if local_rank() == 0:
+    spool.write(own)
+    if own.local_rank == 0:
         spool.write(node_facts(results=spool.folder, data=Path(spec.data) if spec.data else None))
 
 

@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.spool import MeasuredWindow
@@ -21,6 +21,9 @@ from dlscale.benchmarks.study.rules import MOST_WINDOWS, Rules
 from dlscale.collectives.control import Communicator
 from dlscale.collectives.job import rest
 from dlscale.models.frameworks import gpu_module
+
+if TYPE_CHECKING:
+    from dlscale.benchmarks.rank.audit import ReplayAudit
 
 MILLISECONDS_PER_SECOND = 1e3
 STEADY_GROUP = 5  # steps in each of the two groups that the steady-state test compares
@@ -126,31 +129,6 @@ class CommunicatorControl:
         return largest
 
 
-class Audit(Protocol):
-    """Looks at the trainer between windows, and may let it take further steps. Collective."""
-
-    def before_warm(self) -> None:
-        """A step of the warm-up is to begin, the last one unless times are unsteady."""
-
-    def after_warm(self) -> None:
-        """That step is over, and written."""
-
-    def warmed_up(self) -> None:
-        """The warm-up is over."""
-
-    def begin(self, num_windows: int) -> None:
-        """So many windows follow, or more where a training is longer."""
-
-    def before(self, window: int) -> None:
-        """Window number `window`, the first is 0, is to begin."""
-
-    def after(self, window: int) -> None:
-        """That window is over, and written."""
-
-    def end(self) -> None:
-        """No window follows."""
-
-
 Emit = Callable[[MeasuredWindow], None]
 
 
@@ -226,7 +204,7 @@ def measure(
     step_timer: StepTimer | None = None,
     counting: Counting | None = None,
     passed: Callable[[int], None] | None = None,
-    audit: Audit | None = None,
+    audit: ReplayAudit | None = None,
     round_steps: int = 1,
     carries: bool = False,
     agree: Callable[[bool], bool] | None = None,
@@ -292,7 +270,7 @@ def _warm_up(
     *,
     deadline: float,
     emit: Emit,
-    audit: Audit | None,
+    audit: ReplayAudit | None,
 ) -> tuple[int, bool, float]:
     """Steps one by one until their time is steady; returns (how many, whether it became so, world seconds per step).
 
