@@ -172,6 +172,28 @@ def test_a_mistake_ends_it_at_once(tmp_path: Path, options: dict[str, str], expe
     assert f"collectives benchmark: {expected}" in done.stderr.replace("FileNotFoundError: [Errno 2] ", "")
 
 
+def test_ranks_of_two_nodes_meet_and_their_clocks_are_compared(tmp_path: Path):
+    """On one machine, whose clock serves both: the skew of starts is small against a round trip."""
+    done, lines = driver(
+        tmp_path,
+        num_ranks=4,
+        backend="mpi",
+        operations="mpi,mpi:broadcast",
+        sizes="4096,65536",
+        **{"ranks-per-node": "2"},
+    )
+    assert done.returncode == 0, done.stderr
+    blocks = [line for line in lines if line["kind"] == "block"]
+    assert operations_of(blocks) == {"mpi", "mpi:broadcast"}
+    for block in blocks:
+        assert len(block["nanoseconds"]) == 4
+        before, after = block["round_trip_nanoseconds"]
+        assert 0 < before < 1e8
+        assert 0 < after < 1e8
+    assert lines[0]["barrier"] == "shared memory on a node, MPI between nodes"
+    assert not list(tmp_path.glob("flags-*"))
+
+
 def test_what_would_not_end_in_time_is_not_begun(tmp_path: Path):
     """Without time for it, sizes are left out; the alarm took the whole launch, though most of it had been measured."""
     start = "lambda *_: calls.Library('x', 'single', {'mpi': sleeping}, lambda: None)"
