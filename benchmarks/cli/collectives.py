@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from dlscale.benchmarks.records.collective_operations import COLLECTIVES, OPERAT
 from dlscale.collectives import capabilities, with_capability
 
 if TYPE_CHECKING:
-    from dlscale.benchmarks.message_sizes.machine import Cluster
+    from dlscale.benchmarks.message_sizes.machine import Machine
     from dlscale.benchmarks.records.message_sizes import Collective
 
 
@@ -111,14 +110,11 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     if ctx.invoked_subcommand:
         return 0
     from dlscale.benchmarks.launch import signals
-    from dlscale.benchmarks.message_sizes.machine import ThisNode, usable_cpus
     from dlscale.benchmarks.message_sizes.run import Run, RunRequest
 
     if not options["budget"]:
         raise UsageError("--budget 0 leaves no time to measure; give for example 2min")
-    machine, counts = _cluster(options, results), options["ranks"]
-    if machine:
-        counts = [machine.ranks_per_node * number for number in options["nodes"]]
+    machine, counts = _machine(options, results)
     if min(counts) < 2:
         raise UsageError("--ranks 1: allreduce needs several ranks; give 2 or more")
     request = RunRequest(
@@ -128,7 +124,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
         backends=options["backends"],
         num_blocks=options["launches"],
         budget_seconds=options["budget"],
-        machine=machine or ThisNode(environments=options["environments"], cpus=usable_cpus()),
+        machine=machine,
     )
     console = live_console(stderr=True)
     with console.status("preparing", refresh_per_second=0.5) as status:
@@ -211,45 +207,26 @@ def _tell(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _cluster(options: Mapping[str, Any], results: Path) -> Cluster | None:
-    """The nodes that were asked for; None: this machine alone. Raises UsageError."""
-    name, counts = options["system"], options["nodes"]
-    if not name:
+def _machine(options: Mapping[str, Any], results: Path) -> tuple[Machine, list[int]]:
+    """This node or those of a job, and the numbers of ranks. Raises UsageError."""
+    from dlscale.benchmarks.message_sizes.machine import ThisNode, cluster_here, usable_cpus
+
+    if not options["system"]:
         for option in ("nodes", "ranks_per_node", "environment"):
             if options[option]:
                 raise UsageError(
                     f"--{option.replace('_', '-')} without a --system; name one, or give --ranks"
                 )
-        return None
-    from dlscale.base.batch import scheduler
-    from dlscale.benchmarks.message_sizes.machine import cluster_here
-    from dlscale.benchmarks.systems.start import default_environment, find_installation
-    from dlscale.benchmarks.systems.system import load_system
-
-    system = load_system(name)
-    if system.scheduler == "none" or not counts:
-        known = "which has no scheduler" if system.scheduler == "none" else "without --nodes"
-        raise UsageError(
-            f"--system {name}, {known}; leave it out for this machine, or name a system and its --nodes"
-        )
-    if min(counts) < 2:
-        raise UsageError("--nodes 1: that is one node; leave --system out, and give --ranks")
-    try:
-        nodes = scheduler(system.scheduler).nodes(os.environ)
-    except (ValueError, OSError) as error:
-        raise UsageError(
-            f"--system {name} outside a job of its ({error}); start this command in a job of {max(counts)} nodes"
-        ) from None
-    make_folder(results)
-    return cluster_here(
-        system,
-        find_installation(system, options["environment"] or default_environment(system)),
-        nodes=nodes,
-        num_nodes=max(counts),
+        return ThisNode(environments=options["environments"], cpus=usable_cpus()), options["ranks"]
+    cluster = cluster_here(
+        options["system"],
+        nodes=options["nodes"],
+        environment_name=options["environment"],
         ranks_per_node=options["ranks_per_node"],
-        folder=results.absolute(),
+        folder=make_folder(results).absolute(),
         allow_open_ports=bool(options["allow_open_ports"]),
     )
+    return cluster, [cluster.ranks_per_node * number for number in options["nodes"]]
 
 
 def _collectives(words: list[str]) -> list[Collective]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.base import launchers
+from dlscale.base.batch import scheduler
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS, Flavour, flavour_of
 from dlscale.base.variables import passed_on
@@ -33,8 +34,13 @@ from dlscale.benchmarks.message_sizes.peers import (
     unusable,
 )
 from dlscale.benchmarks.records.message_sizes import Collective
-from dlscale.benchmarks.systems.start import Installation, start_on
-from dlscale.benchmarks.systems.system import System
+from dlscale.benchmarks.systems.start import (
+    Installation,
+    default_environment,
+    find_installation,
+    start_on,
+)
+from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import with_capability
 from dlscale.collectives.addresses import refuse_machines
 
@@ -200,19 +206,25 @@ Machine = ThisNode | Cluster
 
 
 def cluster_here(
-    system: System,
-    installation: Installation,
+    name: str,
     *,
-    nodes: Sequence[str],
-    num_nodes: int,
+    nodes: Sequence[int] | None,
+    environment_name: str | None,
     ranks_per_node: int | None,
     **own: Any,
 ) -> Cluster:
-    """The nodes of the surrounding job. Raises UsageError if they are too few, or the environment cannot be used."""
-    if num_nodes > len(nodes):
+    """Nodes of the surrounding job of a named system, for these numbers of nodes. Raises UsageError.
+
+    They may be too few, not those of a job, or without an environment whose MPI can be used.
+    """
+    system = load_system(name)
+    if system.scheduler == "none" or not nodes:
+        known = "which has no scheduler" if system.scheduler == "none" else "without --nodes"
         raise UsageError(
-            f"the job has {len(nodes)} nodes, but --nodes asks for {num_nodes}; give fewer, or start a larger job"
+            f"--system {name}, {known}; leave it out for this machine, or name a system and its --nodes"
         )
+    if min(nodes) < 2:
+        raise UsageError("--nodes 1: that is one node; leave --system out, and give --ranks")
     if not LAUNCHERS[system.launcher].needs_mpi:
         raise UsageError(
             f"launcher {system.launcher} of {system.name} starts no ranks of MPI, which the libraries compared here "
@@ -223,15 +235,25 @@ def cluster_here(
         raise UsageError(
             f"--ranks-per-node {per_node}: nodes of {system.name} have {system.num_cores()} cores; give at most that"
         )
-    report = environment.probe(
-        installation, Question(pairs=[(peer.name, "torch") for peer in load_peers("between_nodes")])
-    )
+    try:
+        here = tuple(scheduler(system.scheduler).nodes(os.environ))
+    except (ValueError, OSError) as error:
+        raise UsageError(
+            f"--system {name} outside a job of its ({error}); start this command in a job of {max(nodes)} nodes"
+        ) from None
+    if max(nodes) > len(here):
+        raise UsageError(
+            f"the job has {len(here)} nodes, but --nodes asks for {max(nodes)}; give fewer, or start a larger job"
+        )
+    installation = find_installation(system, environment_name or default_environment(system))
+    pairs = [(peer.name, "torch") for peer in load_peers("between_nodes")]
+    report = environment.probe(installation, Question(pairs=pairs))
     return Cluster(
         system=system,
         installation=installation,
         flavour=environment.check_mpi(installation, report, launcher=system.launcher),
         report=report,
-        nodes=tuple(nodes),
+        nodes=here,
         ranks_per_node=per_node,
         cpus=usable_cpus(),
         **own,
