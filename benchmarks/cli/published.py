@@ -52,22 +52,22 @@ def check_published(
             raise UsageError(f"--on {on}: claims are not compared with records; leave --on or --claims out")
         rows = verdicts.verdicts(published, publications, names)
         shown = page.claims_screen(rows, everything=everything)
-        said = set(rows["verdict"] if names else rows.loc[rows["check"].notna(), "verdict"])
+        given = set(rows["verdict"] if names else rows.loc[rows["check"].notna(), "verdict"])
         rows = rows.drop(columns="text")
     else:
         rows, reasons = checks.check(
             published, publications, studies=_studies(results, on), names=names, stand_in=on
         )
         shown = page.checks_screen(rows, reasons, everything=everything)
-        said = set(page.verdict_of_figures(rows))
+        given = set(page.verdict_of_figures(rows))
         rows = rows[checks.COLUMNS]
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": rows_of(rows)}))
     else:
         Console().print(shown)
-    if verdicts.DISAGREES in said:
+    if verdicts.DISAGREES in given:
         return FAILED_CASES
-    return 0 if said == {verdicts.AGREES} else INSUFFICIENT_DATA
+    return 0 if given == {verdicts.AGREES} else INSUFFICIENT_DATA
 
 
 def draw_published(

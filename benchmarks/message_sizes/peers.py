@@ -185,11 +185,11 @@ def with_libraries(
     if not any(peer.name in BETWEEN_GPUS for peer in peers):
         return list(peers)
     (gpus,) = see()
-    found = len(gpus.names)
-    if 0 < found < ranks_per_node:
+    num_gpus = len(gpus.names)
+    if 0 < num_gpus < ranks_per_node:
         raise UsageError(
-            f"{ranks_per_node} ranks on a node were asked for, and torch sees {found} GPUs, one each for "
-            f"{gpus.library}; give at most --ranks {found}"
+            f"{ranks_per_node} ranks on a node were asked for, and torch sees {num_gpus} GPUs, one each for "
+            f"{gpus.library}; give at most --ranks {num_gpus}"
         )
     named = {"title": f"{gpus.library} (torch.distributed)"}
     return [peer.model_copy(update=named) if peer.name == gpus.backend else peer for peer in peers]
