@@ -70,7 +70,7 @@ def test_what_cannot_be_ranked_is_said(dlscale, tmp_path):
 
 
 def test_exchanges_take_no_cores_from_gpus(predicted):
-    words = "weak-scaling --system perlmutter --workloads resnet50 --frameworks torch --backends nccl --nodes 1,16"
+    words = "weak-scaling --system perlmutter --workloads resnet50 --set frameworks=torch --backends nccl --nodes 1,16"
     row = predicted(*words.split())["nccl"][16]
     assert row["efficiency_low"] > 0.5
 
