@@ -61,7 +61,11 @@ def run_launch_on_rank(
     world = job.workers if job else everyone
     # Before the framework has started any thread.
     framework_module(cell.framework).prepare(
-        cell.threads_per_rank, device=cell.device, local_rank=local_rank(), precision=cell.precision
+        cell.threads_per_rank,
+        device=cell.device,
+        local_rank=local_rank(),
+        precision=cell.precision,
+        compiles=any(case.cell.compiled for case in spec.cases),
     )
     gpu = taken_gpu(cell.framework, world, machine=boot_id()) if cell.device == "gpu" else None
     factories = [spec.factory(case.cell) for case in spec.cases]
@@ -216,7 +220,7 @@ def seconds_since_launch(spec: LaunchSpec, workers: Any) -> float | None:
 def _serve(job: ServerSplit, spec: LaunchSpec, spool: SpoolWriter, *, cores: list[int]) -> None:
     """On a server rank: serve until the workers have closed."""
     cell = spec.cases[0].cell
-    framework_module(cell.framework).prepare(cell.threads_per_rank)
+    framework_module(cell.framework).prepare(cell.threads_per_rank, compiles=False)
     preload(cell.backend, cell.framework)
     _write_place(spool, spec, job.everyone.Get_rank(), cores=cores)
     gc.freeze()

@@ -21,8 +21,8 @@ DEVICES = ("cpu", "gpu")
 def framework_module(framework: str) -> Any:
     """What all networks of a framework share, with `prepare`, to be called before it computes anything.
 
-    `prepare(num_threads, device=..., local_rank=..., precision=...)` gives it its threads, and GPU number `local_rank`
-    of this node or none, with TF32 only where that is the precision. Imports the framework. Raises UsageError if it is
+    `prepare(num_threads, device=..., local_rank=..., precision=..., compiles=...)` gives it its threads, and GPU number
+    `local_rank` of this node or none, with TF32 only where that is the precision. Imports the framework. Raises UsageError if it is
     unknown or not installed.
     """
     if framework not in FRAMEWORKS:

@@ -28,6 +28,7 @@ def prepare(
     device: str = "cpu",
     local_rank: int = 0,
     precision: str = "fp32",
+    compiles: bool = True,  # noqa: ARG001 - XLA is part of it
 ) -> None:
     """Give TensorFlow its threads, and on device gpu the node's GPU number `local_rank`, else none.
 

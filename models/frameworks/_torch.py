@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from dlscale.models.frameworks import _torch_gpu, gpu_module
+from dlscale.models.frameworks._torch_compiler import leave_out_compiler
 from dlscale.models.frameworks._torch_optimizers import named_optimizer
 from dlscale.models.frameworks._torch_state import (
     canonical,
@@ -74,8 +75,14 @@ def prepare(
     device: str = "cpu",
     local_rank: int = 0,
     precision: str = "fp32",
+    compiles: bool = True,
 ) -> None:
-    """Give torch its threads, and on device gpu the node's GPU number `local_rank`; before it has computed anything."""
+    """Give torch its threads, and on device gpu the node's GPU number `local_rank`; before it has computed anything.
+
+    Unless it `compiles`, its compiler is loaded only where somebody uses it.
+    """
+    if not compiles:
+        leave_out_compiler()
     if device == "gpu":
         gpu_module("torch").take(local_rank, tf32=precision == "tf32")
     torch.set_num_threads(num_threads)
