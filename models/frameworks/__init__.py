@@ -22,8 +22,8 @@ def framework_module(framework: str) -> Any:
     """What all networks of a framework share, with `prepare`, to be called before it computes anything.
 
     `prepare(num_threads, device=..., local_rank=..., precision=..., compiles=...)` gives it its threads, and GPU number
-    `local_rank` of this node or none, with TF32 only where that is the precision. Imports the framework. Raises UsageError if it is
-    unknown or not installed.
+    `local_rank` of this node or none, with TF32 only where that is the precision. Imports the framework. Raises
+    UsageError if it is unknown or not installed.
     """
     if framework not in FRAMEWORKS:
         raise UsageError(unknown("framework", framework, FRAMEWORKS))

@@ -1,7 +1,7 @@
 """Torch's compiler, left out of processes that compile nothing (docs/decisions/0002).
 
-Torch's optimizers import `torch._dynamo` at their first call, compiled or not: 0.6 s of every start. Outside of compiled
-code what they call of it does nothing. DistributedDataParallel asks it for more, and loads it.
+Torch's optimizers import `torch._dynamo` at their first call, compiled or not: 0.6 s of every start. Outside of
+compiled code what they call of it does nothing. DistributedDataParallel asks it for more, and loads it.
 """
 
 from __future__ import annotations
