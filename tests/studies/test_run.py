@@ -31,7 +31,7 @@ def test_a_study_from_command_to_figures(bench):
     records = bench.records()
     assert all(record.good for record in records)
     cells = Counter((r.case.cell.backend, r.case.cell.num_ranks, r.case.cell.control) for r in records)
-    expected = {(backend, n, "train"): 1 for backend in ("none", "ring") for n in (1, 2)}
+    expected = {("none", 1, "train"): 1, ("none", 2, "train"): 1, ("ring", 2, "train"): 1}
     expected |= {("none", n, control): 1 for control in ("synthetic", "loader") for n in (1, 2)}
     expected |= {("ring", 2, "exchange"): 1, ("none", 1, "profile"): 1}
     assert cells == expected
