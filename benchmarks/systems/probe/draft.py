@@ -25,7 +25,7 @@ from dlscale.base.batch import load_all
 from dlscale.base.redaction import home_folder
 from dlscale.base.strings import LONGEST_NAME
 from dlscale.benchmarks.systems.probe.cluster import Cluster, JobPartition, NodeKind, read_cluster
-from dlscale.benchmarks.systems.probe.measure import measure_cores, measure_gpu, torchs_gpus
+from dlscale.benchmarks.systems.probe.measure import measure_cores, measure_gpu
 from dlscale.benchmarks.systems.probe.node import Commands, Table, ThisNode, fact, gibibytes, read_node
 from dlscale.benchmarks.systems.system import System
 
@@ -37,7 +37,6 @@ SCRATCH = ("SCRATCH", "PSCRATCH", "MEMBERWORK", "WORK")
 SOURCES = {
     "node": "lscpu and the kernel",
     "gpus": "nvidia-smi",
-    "torch": "PyTorch",
     "network": "/sys/class",
     "measured": "dlscale system probe --measure: STREAM's triad and matrix products, the best of a second each",
 }
@@ -46,16 +45,15 @@ SOURCES = {
 def probe_machine(*, name: str | None = None, measure: bool = False) -> str:
     """The draft for the machine that this runs on. Starts nothing on other nodes, and submits nothing.
 
-    With `measure` this node's memory bandwidth and matrix products are measured, which takes some seconds; PyTorch
-    then also says of GPUs that nvidia-smi does not know.
+    With `measure` this node's memory bandwidth and matrix products are measured, which takes some seconds.
     """
     commands = Commands()
     node = read_node(commands)
     cluster = read_cluster(commands.run, node.mpi[0] if node.mpi else None, pals=node.pals)
     rates: dict[str, Table] = {}
     if measure:
-        node = replace(node, devices=node.devices or torchs_gpus())
-        for table, read in (("node", measure_cores), ("devices", measure_gpu)):
+        gpu = [("devices", measure_gpu)] if node.devices else []
+        for table, read in (("node", measure_cores), *gpu):
             rates[table], missing = read()
             commands.problems.extend(missing)
     return draft(node, cluster, name=name, problems=commands.problems, rates=rates)

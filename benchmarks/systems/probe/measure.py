@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, cast
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.systems.probe.node import Table, devices_of, fact
+from dlscale.benchmarks.systems.probe.node import Table, fact
 from dlscale.models.frameworks import gpu_module
 
 TRY_SECONDS = 1.0  # of each rate
@@ -35,16 +35,6 @@ def measure_cores() -> tuple[Table, list[str]]:
         return _rates(torch, "cpu", lambda: None, has_tf32=False)
     finally:
         torch.set_num_threads(before)
-
-
-def torchs_gpus() -> Table:
-    """The GPUs of any maker that PyTorch sees. Raises UsageError without PyTorch."""
-    gpus: Any = gpu_module("torch")
-    kind = getattr(_torch(), gpus.KIND)
-    memory = [kind.get_device_properties(index).total_memory / 2**30 for index in range(kind.device_count())]
-    devices = devices_of(list(zip(gpus.names(), memory, strict=True)), "torch")
-    library = gpus.exchange_library()[0]
-    return devices | ({"backend": library} if devices and library else {})
 
 
 def measure_gpu() -> tuple[Table, list[str]]:

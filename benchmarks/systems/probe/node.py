@@ -150,7 +150,7 @@ def read_gpus(commands: Commands) -> Table:
     )
 
 
-def devices_of(gpus: Sequence[tuple[str, float | None]], source: str = "gpus") -> Table:
+def devices_of(gpus: Sequence[tuple[str, float | None]]) -> Table:
     """All of a node's GPUs, of model and GiB each, by the model that most of them are of."""
     if not gpus:
         return {}
@@ -158,9 +158,9 @@ def devices_of(gpus: Sequence[tuple[str, float | None]], source: str = "gpus") -
     others = sorted({other for (other, _), _ in rest} - {model})
     note = f"counted with: {', '.join(others)}" if others else ""
     return {
-        "per_node": fact(len(gpus), source, note),
-        "model": fact(model, source, note),
-        "memory": fact(gibibytes(gib), source, note),
+        "per_node": fact(len(gpus), "gpus", note),
+        "model": fact(model, "gpus", note),
+        "memory": fact(gibibytes(gib), "gpus", note),
     }
 
 

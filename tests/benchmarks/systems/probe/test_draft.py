@@ -5,10 +5,8 @@ import re
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main
@@ -17,10 +15,9 @@ from dlscale.benchmarks.systems.limits import Limits
 from dlscale.benchmarks.systems.probe import draft as drafting
 from dlscale.benchmarks.systems.probe import measure
 from dlscale.benchmarks.systems.probe.cluster import read_cluster
-from dlscale.benchmarks.systems.probe.draft import draft, duration, host_pattern, probe_machine
+from dlscale.benchmarks.systems.probe.draft import draft, host_pattern, probe_machine
 from dlscale.benchmarks.systems.probe.node import ThisNode, devices_of, fact
 from dlscale.benchmarks.systems.system import System, facts, load_system
-from dlscale.models.frameworks import gpu_module
 
 NODE = ThisNode(
     hostname="login03.cluster.example.org",
@@ -257,13 +254,6 @@ def test_long_remarks_are_wrapped():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(129600, "36 h"), (1800, "30 min"), (90, "90 s"), (5400, "90 min")]
-)
-def test_durations_have_units(seconds, text):
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
     ("hostname", "user", "pattern"),
     [
         ("login03.cluster7.org", "jane", "login*.cluster*.org"),
@@ -366,42 +356,6 @@ def test_measured_rates_name_their_source_and_fill_bandwidth_and_peaks(small_tri
     assert "measured = " not in probe_machine(name="mine")
 
 
-class Xpus:
-    """torch.xpu of a node, whose work is done by the host."""
-
-    def __init__(self):
-        self.get_device_properties = lambda _: SimpleNamespace(total_memory=64 << 30)
-        self.get_device_name, self.device_count = lambda _: "Data Center GPU Max 1550", lambda: 12
-        self.synchronize = lambda: None
-
-
-def test_gpus_that_nvidia_smi_does_not_know_are_those_of_pytorch(small_tries, monkeypatch):
-    monkeypatch.setattr(drafting, "read_node", lambda _: NODE)
-    monkeypatch.setattr(drafting, "read_cluster", lambda *_, **__: None)
-    monkeypatch.setattr(torch, "xpu", Xpus())
-    monkeypatch.setattr(torch.distributed, "is_xccl_available", lambda: True, raising=False)
-    monkeypatch.setattr(gpu_module("torch"), "KIND", "xpu")
-    monkeypatch.setitem(measure.SIDE, "xpu", 64)
-    make = torch.ones
-    monkeypatch.setattr(torch, "ones", lambda *sizes, **how: make(*sizes, dtype=how.get("dtype")))
-    text = probe_machine(name="mine", measure=True)
-    devices = loaded(text).devices
-    assert (devices.per_node.value, devices.memory.number, devices.backend) == (12, 64 << 30, "xccl")
-    assert devices.model.source == "torch"
-    assert set(devices.peak) == {"fp32", "bf16"}, "no TF32 on GPUs of Intel"
-    assert probe_machine(name="mine").count("only --measure asks PyTorch") == 1
-
-
-@pytest.mark.parametrize("name", ["fp32", "tf32", "bf16"])
-def test_products_are_rounded_to_tf32_only_for_its_rate(name, small_tries, monkeypatch):
-    seen = []
-    switch = torch.backends.cuda.matmul
-    before = switch.allow_tf32
-    monkeypatch.setattr(measure, "_best_seconds", lambda *_: seen.append(switch.allow_tf32) or 1.0)
-    measure._product_seconds(torch, "cpu", name, lambda: None)
-    assert (seen, switch.allow_tf32) == ([name == "tf32"], before)
-
-
 def test_a_rate_that_takes_too_long_is_left_out_aloud(small_tries, monkeypatch):
     monkeypatch.setattr(measure, "MOST_SECONDS", -1.0)
     text = probe_machine(name="mine", measure=True)
@@ -409,22 +363,3 @@ def test_a_rate_that_takes_too_long_is_left_out_aloud(small_tries, monkeypatch):
     assert (node.memory_bandwidth, node.peak) == (None, {})
     for rate in ("memory bandwidth", "matrix products in fp32", "matrix products in bf16"):
         assert f"# Not answered: --measure: {rate}: one call took more than -1 s" in text
-
-
-# (begin, end) of the call that warms up, the tries' begin, and (begin, end, now) of each of them.
-@pytest.mark.parametrize(
-    ("times", "best", "num_calls"),
-    [
-        ([0.0, 0.3, 0.3, 0.4, 0.8, 0.8, 0.9, 1.0, 1.5], 0.1, 3),
-        ([0.0, 5.1], None, 1),
-        ([0.0, 4.9, 4.9, 4.9, 9.0, 9.0], 4.1, 2),  # one that ends late still counts
-    ],
-)
-def test_the_best_of_several_calls_counts(times, best, num_calls, monkeypatch):
-    clock = iter(times)
-    monkeypatch.setattr(measure.time, "perf_counter", lambda: next(clock))
-    calls = []
-    found = measure._best_seconds(lambda: calls.append("work"), lambda: calls.append("wait"))
-    assert found == (best and pytest.approx(best))
-    assert calls == ["work", "wait"] * num_calls
-    assert not list(clock)
