@@ -88,7 +88,7 @@ def draft(
             tables[table] |= measured
     titles = SOURCES | ({"scheduler": cluster.source} if cluster else {})
     others = [known for known in load_all() if known.command and shutil.which(known.command)]
-    text = _environment().from_string(_template()).render(
+    text = _rendered(
         FILL_IN=FILL_IN,
         SCRATCH=SCRATCH,
         today=today,
@@ -105,21 +105,25 @@ def draft(
         measured=bool(rates),  # and one node has no network to measure
         others=[known for known in others if known.command == others[0].command],
     )  # fmt: skip
-    text = "\n".join(_wrapped(re.sub(r"\n{3,}", "\n\n", text))) + "\n"
     System.model_validate(tomllib.loads(text))
     return text
 
 
-def _template() -> str:
-    return resources.files("dlscale.benchmarks.systems.probe").joinpath("draft.toml.j2").read_text("utf-8")
-
-
-def _environment() -> jinja2.Environment:
+def _rendered(**values: Any) -> str:
+    """The template with these values, comments wrapped."""
     environment = jinja2.Environment(  # noqa: S701 - no HTML; what is read becomes TOML by the filters
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     environment.filters |= {"toml": _toml, "plain": _plain, "key": lambda name: tomlkit.key(name).as_string()}
-    return environment
+    template = (
+        resources.files("dlscale.benchmarks.systems.probe").joinpath("draft.toml.j2").read_text("utf-8")
+    )
+    text = environment.from_string(template).render(**values)
+    lines: list[str] = []
+    for line in re.sub(r"\n{3,}", "\n\n", text).strip().splitlines():
+        parts = textwrap.wrap(line[2:], WIDTH, break_long_words=False, break_on_hyphens=False)
+        lines += [f"# {part}" for part in parts] if line.startswith("# ") else [line]
+    return "\n".join(lines) + "\n"
 
 
 def _toml(value: Any) -> str:
@@ -133,15 +137,6 @@ def _toml(value: Any) -> str:
 def _plain(text: str) -> str:
     """A text for a comment: one line without control characters."""
     return "".join(char if char.isprintable() else " " for char in text)
-
-
-def _wrapped(text: str) -> list[str]:
-    """The lines of a file, comments wrapped where they are too long."""
-    lines: list[str] = []
-    for line in text.strip().splitlines():
-        parts = textwrap.wrap(line[2:], WIDTH, break_long_words=False, break_on_hyphens=False)
-        lines += [f"# {part}" for part in parts] if line.startswith("# ") else [line]
-    return lines
 
 
 def host_pattern(hostname: str, user: str) -> str | None:
