@@ -116,7 +116,7 @@ def _say_plan(campaign: Campaign, todo: list[Launch]) -> None:
         )
     if todo and study.budget and (needed := plan.seconds(plan.launches)) > 1.05 * study.budget:
         warnings.append(
-            f"{plan.num_launches} launches of each cell need at least {format_seconds(needed)}; the budget of "
+            f"{plural(plan.num_launches, 'launch')} of each cell take at least {format_seconds(needed)}; the budget of "
             f"{format_seconds(study.budget)} is exceeded, and every launch gets its shortest windows"
         )
     for warning in warnings:

@@ -18,6 +18,7 @@ from pathlib import Path
 from dlscale.base.batch import scheduler
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
+from dlscale.base.strings import plural
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles
 from dlscale.benchmarks.launch import signals, supervisor
 from dlscale.benchmarks.launch.campaign import Campaign, run_launch
@@ -103,7 +104,7 @@ def run_until(end: float, campaign: Campaign) -> int:
         cell = launch.cell
         sys.stdout.write(
             f"{supervisor.now()} {position + 1}/{len(todo)}: {cell.workload} in {cell.framework} over {cell.method}, "
-            f"{cell.num_ranks} ranks on {cell.num_nodes} nodes, {cell.control}\n"
+            f"{plural(cell.num_ranks, 'rank')} on {plural(cell.num_nodes, 'node')}, {cell.control}\n"
         )
         sys.stdout.flush()
         for record in run_launch(campaign, launch):

@@ -9,9 +9,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.jobs import allocation
 from dlscale.benchmarks.jobs.jobs import JobFiles
 
-CELL = SimpleNamespace(
-    **dict.fromkeys(("workload", "framework", "method", "num_ranks", "num_nodes", "control"))
-)
+CELL = SimpleNamespace(num_ranks=1, num_nodes=1, workload="", framework="", method="", control="")
 LONG = SimpleNamespace(full=7200.0, least=60.0, cell=CELL)
 SHORT = SimpleNamespace(full=30.0, least=30.0, cell=CELL)
 
