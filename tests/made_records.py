@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,6 @@ from dlscale.benchmarks.records.profile import GradientReady, Quantiles, StepPro
 from dlscale.benchmarks.records.record import Configuration, Failure, Fingerprint, Phases, RankFacts, Record
 from dlscale.benchmarks.records.target import Evaluation, Solution
 from dlscale.benchmarks.records.windows import Windows
-from tests.golden.upgrade import as_columns
 
 CONFIGURATION = Configuration(
     study_digest="1a2b3c4d",
@@ -48,7 +48,30 @@ class Window(NamedTuple):
 def windows_of(rows: Sequence[Window], num_ranks: int = 1) -> Windows:
     """The columns of windows; without any, those of that many ranks."""
     num_ranks = len(rows[0].seconds) if rows else num_ranks
-    return Windows.model_validate(as_columns([row._asdict() for row in rows], num_ranks))
+    steady = [row for row in rows if row.phase == "steady"]
+
+    def of_ranks(name: str, of: Sequence[Window] = rows) -> list[list[Any]]:
+        return [[getattr(row, name)[rank] for row in of] for rank in range(num_ranks)]
+
+    def known(name: str, of: Sequence[Window] = rows) -> bool:
+        return any(getattr(row, name) is not None for row in of)
+
+    columns: dict[str, Any] = {
+        "num_warm_up": len(rows) - len(steady),
+        "num_steps": [row.num_steps for row in rows],
+        "start_seconds": of_ranks("start_seconds"),
+        "seconds": of_ranks("seconds"),
+    }
+    for name in filter(known, ("num_applied", "num_samples", "foreign_cpu")):
+        columns[name] = [getattr(row, name) for row in rows]
+    if known("rank_steps"):
+        own = [row._replace(rank_steps=row.rank_steps or [row.num_steps] * num_ranks) for row in rows]
+        columns["rank_steps"] = of_ranks("rank_steps", own)
+    if known("step_seconds", steady):
+        columns["step_seconds"] = [[*chain(*own)] for own in of_ranks("step_seconds", steady)]
+    if known("bucket_seconds", steady):
+        columns["bucket_seconds"] = [[*zip(*own, strict=True)] for own in of_ranks("bucket_seconds", steady)]
+    return Windows.model_validate(columns)
 
 
 def rows_of(windows: Windows) -> list[Window]:

@@ -11,6 +11,7 @@ from dlscale.benchmarks.records.record import Failure, LaunchMetadata, Record
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
     CaseResult,
+    EnergyReading,
     Gate,
     MeasuredWindow,
     NodeSettings,
@@ -133,3 +134,41 @@ def test_a_launch_that_was_killed_gives_the_same_records():
         case = Record.model_validate_json(text).case
         made = assemble(case, index, spools, attempt=1, metadata=metadata, failure=failure)
         assert json.loads(made.model_dump_json()) == json.loads(text)
+
+
+READING = EnergyReading(source="rapl", parts="1 package", joules=42.0, seconds=4.0)
+OTHER = READING.model_copy(update={"joules": 43.0})
+
+
+@pytest.mark.parametrize(
+    ("per_rank", "local_ranks", "num_servers", "nodes"),
+    [
+        ([READING, OTHER], (0, 0), 0, [("n0", 42.0), ("n1", 43.0)]),
+        ([READING, None], (0, 1), 0, [("n0", 42.0)]),  # other ranks of a node do not count it again
+        ([READING, OTHER, None], (0, 0, 0), 1, [("n0", 42.0), ("n1", 43.0), ("n2", None)]),
+        ([None, None], (0, 0), 0, []),  # a launch that never came so far
+    ],
+)
+def test_the_energy_of_each_node_is_in_the_record_once(tmp_path, per_rank, local_ranks, num_servers, nodes):
+    for rank, reading in enumerate(per_rank):
+        spool = SpoolWriter(tmp_path, rank)
+        spool.write(rank_info(rank, local_rank=local_ranks[rank], node=f"n{rank}", boot_id=f"b{rank}"))
+        if reading:
+            spool.write(reading, case=0)
+        spool.write(CaseEnd(peak_rss_bytes=1, load=None), case=0)
+        spool.close()
+    cell = CASE.cell.model_copy(update={"num_servers": num_servers})
+    spools, case = read_spools(tmp_path, len(per_rank)), CASE.model_copy(update={"cell": cell})
+    energy = assemble(case, 0, spools, attempt=1, metadata=METADATA, failure=None).energy
+    assert [(reading.node, reading.joules) for reading in energy] == nodes
+    assert all("did not train to the end" in reading.reason for reading in energy if reading.joules is None)
+
+
+def test_a_gate_that_failed_on_any_rank_fails_the_case(tmp_path, write):
+    write(0)
+    write(1)
+    spool = SpoolWriter(tmp_path, 1)
+    spool.write(Gate(name="gradient", passed=False, value=0.5, tolerance=1e-4, detail="change"))
+    spool.close()
+    failure = record(tmp_path).failure
+    assert (failure.kind, failure.message) == ("gate", "gate gradient failed: change: 0.5, allowed 0.0001")
