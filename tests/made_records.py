@@ -190,7 +190,6 @@ def make_record(
                 node="n",
                 boot_id=f"b{machines[rank]}" if machines[rank] else "b",
                 affinity=[rank],
-                num_threads=1,
                 peak_rss_bytes=peak_rss_bytes[min(rank, len(peak_rss_bytes) - 1)],
             )
             for rank in range(num_ranks)

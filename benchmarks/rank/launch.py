@@ -256,7 +256,6 @@ def _write_place(
         node=platform.node(),
         boot_id=boot_id(),
         affinity=cores,
-        num_threads=spec.cases[0].cell.threads_per_rank,
         gpu=gpu,
     )
     spool.write(own)

@@ -163,7 +163,6 @@ class RankPlace(Frozen):
     node: Text
     boot_id: Text  # hashed; equal on ranks that share a machine
     affinity: list[int]
-    num_threads: PositiveInt
     gpu: Text | None = where_given(None)  # the UUID of the one that it trained on
 
 
@@ -190,8 +189,8 @@ class StateBytes(Frozen):
     optimizer: NonNegativeInt | None
 
 
-class RankFacts(HostMemory, RankPlace):
-    """A rank of a case."""
+class RankFacts(HostMemory, RankPlace, extra="ignore"):
+    """A rank of a case. Fields of earlier versions are ignored, as in `Record`."""
 
     gpu_memory: GpuMemory | None = where_given(None)
     state_bytes: StateBytes | None = where_given(None)  # at the end of a training

@@ -35,7 +35,6 @@ from dlscale.base.files import (
     refuse_links,
     write_atomically,
 )
-from dlscale.base.parsing import parse_json
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.record import SCHEMA_VERSION, Record
 
@@ -88,7 +87,7 @@ def parse_record(path: Path, content: bytes) -> Record | BadFile:
         _refuse_long_numbers(content)
         return Record.model_validate_json(content)
     except ValueError as error:
-        return BadFile(path=path, reason=_why_invalid(content, error))
+        return BadFile(path=path, reason=_why_invalid(error))
 
 
 @contextmanager
@@ -115,16 +114,14 @@ _LONG = re.compile(rb"[:\[,]\s*-?\d{19}")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
-def _why_invalid(text: bytes, error: ValueError) -> str:
+def _why_invalid(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
-    try:
-        content = parse_json(text)
-    except ValueError:  # not UTF-8, or not JSON
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
         return "not complete JSON; restore it, or delete it so that the case is run again"
-    version = content.get("schema_version") if isinstance(content, dict) else None
-    if version is not None and version != SCHEMA_VERSION:
-        return f"schema version {version!r}; this version of dlscale reads {SCHEMA_VERSION}"
+    if first["loc"] == ("schema_version",):
+        return f"schema version {first['input']!r}; this version of dlscale reads {SCHEMA_VERSION}"
     return f"not a record: {first_problem(error)}"
 
 

@@ -9,7 +9,7 @@ from dlscale.benchmarks.study.rules import Rules
 
 
 def rank_info(rank, **known):
-    own = {"pid": 100 + rank, "node": "n", "boot_id": "b", "affinity": [rank], "num_threads": 1}
+    own = {"pid": 100 + rank, "node": "n", "boot_id": "b", "affinity": [rank]}
     return RankInfo(**{"rank": rank, "local_rank": rank} | own | known)
 
 

@@ -159,7 +159,7 @@ from dlscale.benchmarks.records.spool import *
 if sys.argv[1] == "rank":
     folder, rank, how = Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     spool = SpoolWriter(folder, rank)
-    own = {"local_rank": rank, "pid": os.getpid(), "node": "n", "boot_id": "b", "affinity": [], "num_threads": 1}
+    own = {"local_rank": rank, "pid": os.getpid(), "node": "n", "boot_id": "b", "affinity": []}
     spool.write(RankInfo(rank=rank, **own))
     if how == "dies" and rank == 1:
         time.sleep(0.4)

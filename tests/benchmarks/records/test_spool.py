@@ -28,7 +28,7 @@ from dlscale.benchmarks.records.spool import (
 from dlscale.benchmarks.records.target import Ended, Evaluation
 
 EVENTS = [
-    RankInfo(rank=0, local_rank=0, pid=7, node="n0", boot_id="b", affinity=[0, 1], num_threads=2),
+    RankInfo(rank=0, local_rank=0, pid=7, node="n0", boot_id="b", affinity=[0, 1]),
     node_facts(results=Path(), data=None),
     Phase(name="connect", seconds=0.5),
     Gate(name="gradient", passed=False, value=None, tolerance=1e-4, detail="é"),
