@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.record import LaunchMetadata, Record
 
 CLASSES = ("blocking", "blocking-warn", "warn", "information")
-RESULTS = {  # large, and not compared
-    *("windows", "phases", "gates", "final_loss", "skipped_samples", "staleness", "late_gradients")
+# What of a record says what was measured, how and where; all else is a result.
+COMPARED = {
+    *LaunchMetadata.model_fields,
+    *("evidence", "case", "ranks", "servers", "nodes", "backend_settings", "bucket_bytes"),
 }
 # None: not recorded, or not set. A tuple: one value per rank or node, if they differ.
 Value = str | int | float | bool | tuple["Value", ...] | None
@@ -100,7 +102,7 @@ def record_values(record: Record) -> dict[str, Value]:
     derived = "global_batch" if record.case.cell.scaling_mode == "weak" else "local_batch"
     return {
         path: value
-        for path, value in _leaves(record.model_dump(mode="json", exclude=RESULTS), "")
+        for path, value in _leaves(record.model_dump(mode="json", include=COMPARED), "")
         if path != f"case.cell.{derived}" and field_at(path) is not None
     }
 

@@ -32,12 +32,12 @@ from dlscale.benchmarks.records.record import (
     StateBytes,
 )
 from dlscale.benchmarks.records.required_gates import missing_gates
-from dlscale.benchmarks.records.spool import CaseEnd, CaseResult, MeasuredWindow, PhaseName, RankSpool
+from dlscale.benchmarks.records.spool import CaseEnd, CaseResult, MeasuredWindow, RankSpool
 from dlscale.benchmarks.records.target import Ended, Evaluation, Solution, TrainingLaunch
 from dlscale.benchmarks.records.windows import Windows
 
 T = TypeVar("T")
-START_PHASES: tuple[PhaseName, ...] = ("start_up", "import_backend", "connect", "set_up")
+START_PHASES = ("start_up", "import_backend", "connect", "set_up")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,9 +163,8 @@ def _phases(workers: Sequence[RankSpool], index: int) -> Phases:
         first = spool.first(MeasuredWindow, index)
         return first.seconds if first and first.phase == "warmup" else None
 
-    names: tuple[PhaseName, ...] = ("start_up", "import_backend", "connect", "gates")
-    phases = {name: [spool.seconds(name, index) for spool in workers] for name in names}
-    return Phases(**phases, first_step=[first_step(spool) for spool in workers])
+    phases = {name: [spool.seconds(name, index) for spool in workers] for name in Phases.model_fields}
+    return Phases(**phases | {"first_step": [first_step(spool) for spool in workers]})
 
 
 def _windows(workers: Sequence[RankSpool], index: int) -> Windows:
@@ -251,14 +250,9 @@ def _rank_facts(spools: Sequence[RankSpool], index: int) -> list[RankFacts]:
     facts = []
     for spool in spools:
         if info := spool.info:
-            end = spool.first(CaseEnd, index)
-            known = info.model_dump(exclude={"pid"})
-            known |= end.model_dump(exclude={"load", "num_throttled"}) if end else {}
-            known |= {
-                "gpu_memory": spool.first(GpuMemory, index),
-                "state_bytes": spool.first(StateBytes, index),
-            }
-            facts.append(RankFacts.model_validate(known | {"rank": spool.rank}))
+            known = dict(info) | dict(spool.first(CaseEnd, index) or ()) | {"rank": spool.rank}
+            gpu, state = spool.first(GpuMemory, index), spool.first(StateBytes, index)
+            facts.append(RankFacts.model_validate(known | {"gpu_memory": gpu, "state_bytes": state}))
     return facts
 
 

@@ -219,7 +219,7 @@ class RankSpool:
         """The events of one kind of the launch and of that case."""
         return [event for place, event in self.events if isinstance(event, kind) and place in (None, case)]
 
-    def seconds(self, phase: PhaseName, case: int) -> float | None:
+    def seconds(self, phase: str, case: int) -> float | None:
         """Duration of that phase of the launch or of the case; None if it was not reached."""
         return next((event.seconds for event in self.shared(Phase, case) if event.name == phase), None)
 
