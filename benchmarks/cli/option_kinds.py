@@ -12,46 +12,6 @@ import click
 from dlscale.base.quantities import parse_counts, parse_seconds, split_list
 from dlscale.collectives import capabilities
 
-
-class Read(click.ParamType[Any]):
-    """What `read` makes of a text; a malformed one is a one-line error."""
-
-    name = "text"
-    read: ClassVar[Callable[[str], Any]]
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value of a text."""
-        try:
-            return type(self).read(value) if isinstance(value, str) else value
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-def _backends(text: str) -> list[str]:
-    names = split_list(text)
-    for name in names:
-        capabilities(name)  # raises UsageError for one that is no backend's
-    return names
-
-
-class Words(Read):
-    """Words separated by commas or spaces."""
-
-    name, read = "list", split_list
-
-
-class Backends(Read):
-    """Names of backends, which must be known; what a study has is the verb's business."""
-
-    name, read = "list", _backends
-
-
-class Counts(Read):
-    """Positive counts as a list or a range."""
-
-    name, read = "counts", parse_counts
-
-
 PRINTED_INCHES = (2.0, 20.0)  # the narrowest and the widest printed figure
 _INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}  # TeX's point, as in \the\columnwidth
 
@@ -68,26 +28,40 @@ def parse_width(text: str) -> float:
     return inches
 
 
-class Width(Read):
-    """The width of a printed figure, in inches."""
+def _folder(text: str) -> Path:
+    if not text.strip():  # which would be the working folder
+        raise ValueError("the path is empty; give a folder")
+    return Path(text)
 
-    name, read = "width", parse_width
+
+def _backends(text: str) -> list[str]:
+    names = split_list(text)
+    for name in names:
+        capabilities(name)  # raises UsageError for one that is no backend's
+    return names
 
 
-class Folder(click.Path):
-    """The path of a folder, which need not be there."""
+class Read(click.ParamType[Any]):
+    """What `read` makes of a text; a malformed one is a one-line error."""
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
+    name = "text"
+    read: ClassVar[Callable[[str], Any]]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path; an empty text, which would be the working folder, is an error."""
-        if isinstance(value, str) and not value.strip():
-            self.fail("the path is empty; give a folder", param, ctx)
-        return super().convert(value, param, ctx)
+        """The value of a text."""
+        try:
+            return type(self).read(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
-class Time(Read):
-    """A duration such as 90s, 4min or 1h, in seconds."""
+def _kind(name: str, read: Callable[[str], Any]) -> type[Read]:
+    return type(name.title(), (Read,), {"name": name, "read": staticmethod(read)})
 
-    name, read = "time", parse_seconds
+
+Words = _kind("list", split_list)
+Backends = _kind("backends", _backends)  # which must be known; what a study has is the verb's business
+Counts = _kind("counts", parse_counts)
+Width = _kind("width", parse_width)  # of a printed figure, in inches
+Folder = _kind("folder", _folder)  # it need not be there
+Time = _kind("time", parse_seconds)  # in seconds

@@ -285,10 +285,8 @@ def check_study(study: Study, shape: Shape) -> None:
             f"--set controls={','.join(study.controls)} in {study.name}, whose trainings to a target have none; leave "
             "it out, or run weak-scaling"
         )
-    if (
-        max(shape.ranks) == 1
-        and (split := max((s for s in study.values_of("split") if s != AUTO), default=1)) > 1
-    ):
+    split = max((split for split in study.values_of("split") if split != AUTO), default=1)
+    if split > 1 and max(shape.ranks) == 1:
         raise UsageError(
             f"--split {split} on 1 rank: only several ranks share a sample; add --ranks {split}, or leave --split out"
         )
@@ -344,7 +342,11 @@ def _check_carried(study: Study) -> None:
         if shard == NONE:
             continue
         if not any(shard in carried_shards(name, of) for name in exchanging for of in study.frameworks):
-            _refuse_shard(study, f"shard={shard} {over} in {', '.join(study.frameworks)}", shard)
+            able = [name for name in BACKENDS if shard in carried_shards(name, FRAMEWORKS[0])]
+            raise UsageError(
+                f"shard={shard} {over} in {', '.join(study.frameworks)}: nothing here carries it; in {FRAMEWORKS[0]} "
+                f"these do: {', '.join(able)}"
+            )
         if SYNC not in study.algorithms:
             raise UsageError(
                 f"shard={shard} with algorithm {', '.join(study.algorithms)}: there every rank has weights of its own; "
@@ -356,16 +358,6 @@ def _check_carried(study: Study) -> None:
                     f"shard={shard} with {model.file}: {model.whole_tensors or model.whole_network}; choose another "
                     f"shard, such as shard={NONE}"
                 )
-
-
-def _refuse_shard(study: Study, asked: str, shard: str) -> None:
-    there = [name for name in BACKENDS if study.device in capabilities(name).devices]
-    able = [name for name in there if any(shard in carried_shards(name, of) for of in study.frameworks)]
-    choice = f"--backends from: {', '.join(able)}"
-    if not able:
-        elsewhere = [of for of in FRAMEWORKS if any(shard in carried_shards(name, of) for name in there)]
-        choice = f"--frameworks from: {', '.join(elsewhere)}"
-    raise UsageError(f"{asked}: nothing here carries it; choose {choice}")
 
 
 def _check_profile(study: Study, shape: Shape) -> None:

@@ -74,12 +74,15 @@ def shape(study: Study, system: System) -> Shape:
             f"{too_large[0]} nodes on partition {study.partition or system.partition} of {system.name}, which allows "
             f"{most} per job; use fewer, or another --partition ({', '.join(system.partitions)})"
         )
+    cores, placement = system.num_cores() // per_node, system.placement
+    # The placement's threads hold for its own ranks per node.
+    placed = placement.variables if placement and per_node == placement.ranks_per_node else {}
     return Shape(
         sizes=tuple(sorted(set(sizes))),
         ranks_per_node=per_node,
         num_cores=system.num_cores(),
-        cores_per_rank=system.num_cores() // per_node,
-        threads_per_rank=_threads(system, per_node),
+        cores_per_rank=cores,
+        threads_per_rank=int(placed.get("OMP_NUM_THREADS", cores)),
     )
 
 
@@ -106,14 +109,6 @@ def _of_one_node(study: Study, system: System) -> Shape:
 def _with_base(study: Study, ranks: Sequence[int]) -> set[int]:
     """The numbers of ranks, with the base case's 1 unless the study has another base."""
     return {*ranks, *([1] if study.base in (None, "1", "own") else [])}
-
-
-def _threads(system: System, per_node: int) -> int:
-    """The placement's OMP_NUM_THREADS, which holds for its own ranks per node only; else all cores of a rank."""
-    placement = system.placement
-    if placement and per_node == placement.ranks_per_node and "OMP_NUM_THREADS" in placement.variables:
-        return int(placement.variables["OMP_NUM_THREADS"])
-    return system.num_cores() // per_node
 
 
 def usual_counts(most: int) -> list[int]:

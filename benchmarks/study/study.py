@@ -192,23 +192,29 @@ class Study(Frozen):
     def variants(self, *owners: str) -> list[Study]:
         """The studies of one value of each axis; the first has all first values.
 
-        Axes of options are those of `owners`, a backend and an algorithm, alone.
+        Axes of options are those of `owners`, a backend and an algorithm, alone. Raises UsageError for a value that is
+        not valid, and for too many variants.
         """
-        own = self._axes_of(*owners)
-        if not own:
-            return [self]
-        fields = self.model_dump() | {"axes": {}}
-        return [
-            Study.model_validate(placed(fields, dict(zip(own, chosen, strict=True))))
-            for chosen in product(*own.values())
-        ]
-
-    def _axes_of(self, *owners: str) -> dict[str, list[Setting]]:
-        return {
+        own = {
             name: values
             for name, values in self.axes.items()
             if "." not in name or name.partition(".")[0] in owners
         }
+        if (number := math.prod(map(len, own.values()))) > MOST_VARIANTS:
+            raise UsageError(
+                f"the axes {', '.join(own)} make {number} curves of {', '.join(owners[:1])}, and {MOST_VARIANTS} are "
+                "the most; give fewer values"
+            )
+        if not own:
+            return [self]
+        fields = self.model_dump() | {"axes": {}}
+        try:
+            return [
+                Study.model_validate(placed(fields, dict(zip(own, chosen, strict=True))))
+                for chosen in product(*own.values())
+            ]
+        except ValidationError as error:
+            raise UsageError(f"study {self.name}: {definitions.first_problem(error)}") from None
 
     @model_validator(mode="before")
     @classmethod
@@ -230,26 +236,6 @@ class Study(Frozen):
         fields = placed(values, {name: several[0] for name, several in axes.items()})
         fields["axes"] = {name: several for name, several in axes.items() if len(several) > 1}
         return fields
-
-    @model_validator(mode="after")
-    def _check_axes(self) -> Study:
-        if not self.axes:
-            return self
-        for backend in self.backends:
-            own = self._axes_of(backend)
-            if (number := math.prod(map(len, own.values()))) > MOST_VARIANTS:
-                raise ValueError(
-                    f"the axes {', '.join(own)} make {number} curves of {backend}, and {MOST_VARIANTS} are the most; "
-                    "give fewer values"
-                )
-        fields = self.model_dump() | {"axes": {}}
-        try:
-            for name, several in self.axes.items():
-                for value in several[1:]:
-                    Study.model_validate(placed(fields, {name: value}))
-        except ValidationError as error:
-            raise ValueError(definitions.first_problem(error)) from None
-        return self
 
     @model_validator(mode="after")
     def _check_learning_rate(self) -> Study:

@@ -7,7 +7,6 @@ from importlib import resources
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.settings import OPTIONS, assigned, nested
@@ -174,15 +173,6 @@ def test_settings_of_the_training_make_curves_of_every_backend_with_base_cases_o
     for num_ranks in (1, 2):
         found = sorted((c.backend, c.local_batch, c.precision) for c in trained(planned, num_ranks))
         assert found == [(b, n, p) for b in ("none", "ring") for n in (2, 4) for p in ("bf16", "fp32")]
-
-
-def test_a_study_without_axes_and_a_cell_without_variables_are_written_as_before():
-    study = load_study("weak-scaling")
-    new = {"axes", "environment_variables", "algorithms", "algorithm_options"}
-    assert not new & study.model_dump(mode="json").keys()
-    (cell, *_) = trained(plan_of(study.model_copy(update={"launches": 1})))
-    assert "variables" not in cell.model_dump()
-    assert Cell.model_validate_json(cell.model_dump_json()) == cell
 
 
 def test_lists_in_a_file_are_axes_which_the_command_line_replaces(tmp_path):

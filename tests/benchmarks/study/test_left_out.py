@@ -10,8 +10,6 @@ from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import Policy
-from dlscale.collectives import Setup, check_setup
-from dlscale.models.workload import Workload
 
 ONE_NODE, NODES = (Size(1, 1),), (Size(1, 1), Size(1, 2), Size(2, 4))
 OPEN = {"allow_open_ports": True}
@@ -32,28 +30,6 @@ def nodes_of(planned, backend):
     return sorted({launch.cell.num_nodes for launch in planned.launches if launch.cell.backend == backend})
 
 
-@pytest.fixture
-def in_torch_only(monkeypatch):
-    """A hep_cnn whose network is written in torch only."""
-    everywhere = Workload.frameworks.fget
-    monkeypatch.setattr(
-        Workload,
-        "frameworks",
-        property(lambda self: ("torch",) if self.name == "hep_cnn" else everywhere(self)),
-    )
-
-
-def test_a_network_that_all_frameworks_would_train_in_one_is_left_out_of_the_other(in_torch_only):
-    planned = plan(workloads=["hep_cnn", "cosmogan"], frameworks=["all"], backends=["ring"])
-    assert trained(planned) == {("hep_cnn", "torch"), ("cosmogan", "torch"), ("cosmogan", "tensorflow")}
-    (warning,) = planned.warnings
-    assert warning.startswith(
-        "hep_cnn in tensorflow is left out: hep_cnn has no network in tensorflow; choose"
-    )
-    alone = plan(frameworks=["all"], backends=["ring"])
-    assert (alone.study.frameworks, trained(alone)) == (["torch"], {("hep_cnn", "torch")})
-
-
 def test_a_framework_that_is_not_installed_is_left_out_among_all_and_refused_when_named():
     here, report = SimpleNamespace(name="mine"), SimpleNamespace(frameworks=["torch"])
     planned = _in_installed_frameworks(plan(frameworks=["all"], backends=["ring"]), here, report)
@@ -63,14 +39,6 @@ def test_a_framework_that_is_not_installed_is_left_out_among_all_and_refused_whe
     )
     with pytest.raises(UsageError, match="environment mine has no tensorflow"):
         _in_installed_frameworks(plan(frameworks=["tensorflow"], backends=["ring"]), here, report)
-
-
-@pytest.mark.parametrize("frameworks", [["tensorflow"], ["torch", "tensorflow"]])
-def test_a_network_in_a_named_framework_must_be_there(in_torch_only, frameworks):
-    with pytest.raises(
-        UsageError, match="hep_cnn has no network in tensorflow; choose --frameworks from: torch"
-    ):
-        plan(frameworks=frameworks, backends=["ring"])
 
 
 @pytest.mark.parametrize(
@@ -122,19 +90,3 @@ def test_what_is_left_on_one_rank_alone_is_no_base_case_of_anything():
     planned = plan(sizes=(Size(1, 1), Size(2, 4)), base="own")
     assert nodes_of(planned, "gloo") == []
     assert nodes_of(planned, "ring") == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("backend", "options", "setup", "problem"),
-    [
-        ("grpc_ps", {"backup_workers": 2}, {"framework": "tensorflow"}, "backup_workers=2 of 2"),
-        ("mpi_ps", {"backup_workers": -1}, {}, "give 0 to 1"),
-        ("grpc_ps", {}, {"framework": "tensorflow", "compiled": True}, "leave compiled out"),
-        ("horovod", {}, {"device": "gpu"}, "operations=nccl"),
-        ("mpi", {"compression": "topk", "pipelined": True}, {}, "leave one of them out"),
-    ],
-)
-def test_a_plan_asks_what_ranks_ask(backend, options, setup, problem):
-    with pytest.raises(UsageError, match=problem):
-        check_setup(backend, options, Setup(**{"framework": "torch", "num_ranks": 2} | setup))
-    check_setup("ring", {}, Setup(framework="torch", num_ranks=2, one_machine=False))

@@ -108,15 +108,6 @@ def test_usual_sizes_are_those_of_any_split():
     ]
 
 
-def test_a_split_is_written_only_where_samples_are_split():
-    whole, split = (
-        next(iter(trained(plan(preset="tiny", backends=["ring"], ranks=[2], split=s), 2))) for s in (1, 2)
-    )
-    assert "split" not in whole.model_dump()
-    assert split.model_dump()["split"] == 2
-    assert split.method == "ring, split 2"
-
-
 @pytest.mark.parametrize("text", ["1,2,auto", "1|2|auto"])
 def test_splits_are_separated_by_commas_or_bars(text):
     assert OPTIONS["split"].read(text) == {"split": [1, 2, "auto"]}

@@ -4,8 +4,6 @@ import math
 
 import pytest
 
-from dlscale.benchmarks.records.cell import Cell
-from dlscale.benchmarks.study.study import load_study
 from tests.benchmarks.study.test_study import cells, plan
 
 
@@ -63,29 +61,12 @@ def test_an_optimizer_by_name_is_recorded_with_all_its_terms():
     assert targets()[4].optimizer is None
 
 
-def test_without_rules_for_large_batches_studies_and_cells_are_written_as_before():
-    found = load_study("time-to-solution").model_dump()["target"]
-    assert "optimizer" not in found
-    assert "warm_up_samples" not in found
-    assert {"schedule", "optimizer"} & set(targets()[1].model_dump()) == set()
-    asked = load_study("time-to-solution", target={"decay_samples": [5]})
-    assert type(asked).model_validate_json(asked.model_dump_json()) == asked
-
-
 def test_rates_and_goals_come_from_the_user_then_the_study_then_the_workload():
     assert targets()[1].learning_rate == 1e-3
     small = cells(plan("time-to-solution", preset="small", batch=2))[0].target
     assert (small.metric, small.threshold, small.learning_rate) == ("auc", 0.94, 1e-3)
     asked = targets(metric="signal_efficiency", threshold=0.5)[1]
     assert (asked.metric, asked.threshold) == ("signal_efficiency", 0.5)
-
-
-def test_a_target_is_part_of_the_cell_and_its_absence_leaves_names_as_they_were():
-    with_target = cells(plan("time-to-solution"))[0]
-    without = with_target.model_copy(update={"target": None})
-    assert with_target.id != without.id
-    assert Cell.model_validate_json(with_target.model_dump_json()) == with_target
-    assert "target" not in without.model_dump()
 
 
 def test_the_plan_knows_about_how_long_it_takes():

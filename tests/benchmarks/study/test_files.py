@@ -1,10 +1,13 @@
-"""Definitions and plans that somebody else wrote: a wrong one is one line, whatever is in it."""
+"""Files that somebody else wrote: a wrong definition or plan is one line, and other data are another name."""
+
+import hashlib
 
 import pytest
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.study.expand import data_name
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import load_system
 
@@ -74,3 +77,27 @@ def test_a_mark_of_utf_8_is_read_over_and_utf_16_is_named(tmp_path):
     assert load_study(str(path)).backends == ["none", "mpi", "gloo", "ring"]
     path.write_text(text, encoding="utf-16")
     assert refused(load_study, path).endswith("mine.toml is in UTF-16, and TOML is UTF-8; save it as UTF-8")
+
+
+def test_a_folders_files_count(tmp_path):
+    folder = tmp_path / "train"
+    (folder / "cats").mkdir(parents=True)
+    (folder / "cats" / "1.jpg").write_bytes(b"123")
+    first = data_name(folder)
+    (folder / "cats" / "2.jpg").write_bytes(b"123")
+    assert first.startswith("train:")
+    assert data_name(folder) != first
+
+
+def test_above_256_mebibytes_the_size_and_a_mebibyte_at_both_ends_count(tmp_path):
+    """Names stand in records: other limits would make other cells of the same files."""
+    size, mebibyte = 256 * 1024 * 1024 + 1, 1024 * 1024
+    path = tmp_path / "x.h5"
+    with path.open("wb") as file:
+        file.truncate(size)  # takes no space
+        file.seek(mebibyte - 1)
+        file.write(b"abc")
+        file.seek(size - mebibyte - 1)
+        file.write(b"def")
+    digest = hashlib.sha256(f"{size}\0".encode() + bytes(mebibyte - 1) + b"a" + b"ef" + bytes(mebibyte - 2))
+    assert data_name(path) == f"x.h5:{digest.hexdigest()[:12]}"
