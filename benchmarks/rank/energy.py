@@ -9,9 +9,12 @@ whole node (HPE, "User Access to Compute Node Power Data"); NVIDIA's driver has 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from dlscale.benchmarks.rank.observers import Observer
 from dlscale.benchmarks.records.nodes import EnergyReading, Source
@@ -20,9 +23,63 @@ from dlscale.benchmarks.records.spool import MeasuredWindow
 POWERCAP = "sys/class/powercap"
 PM_COUNTERS = "sys/cray/pm_counters/energy"
 MICRO, MILLI = 1e-6, 1e-3
+PERIODS = {
+    "rapl": 0.001,
+    "pm_counters": 0.1,
+    "nvml": 0.1,
+}  # seconds from one of a counter's updates to the next
 REREAD_SECONDS = 10.0
 MOST_WATTS = 1000.0  # of one part; more than any package, memory or GPU takes
 MAX_ERROR = 0.05  # of the joules, by the time that a counter stands still at either end
+
+
+class Part(NamedTuple):
+    """What a counter counts, which begins again at 0 at `limit` joules; 0: never."""
+
+    kind: str
+    joules: float
+    limit: float = 0.0
+
+
+def rapl(top: Path) -> list[Part]:
+    """The processors' packages and their memory. Raises OSError and ValueError."""
+    parts = [
+        Part(kind, _number(path, "energy_uj") * MICRO, _number(path, "max_energy_range_uj") * MICRO)
+        for path in sorted((top / POWERCAP).glob("intel-rapl:*"))
+        for kind in ("package", "dram")
+        if (path / "name").read_text().startswith(kind)
+    ]
+    if not any(part.kind == "package" for part in parts):
+        raise OSError(f"no package in /{POWERCAP}/intel-rapl:*")
+    return parts
+
+
+def pm_counters(top: Path) -> list[Part]:
+    """The whole node of a Cray. Raises OSError and ValueError."""
+    return [Part("node", _number(top, PM_COUNTERS))]
+
+
+def _number(folder: Path, name: str) -> int:
+    """The number that a file begins with. Raises OSError, and ValueError if there is none."""
+    path = folder / name
+    try:
+        word = path.read_text(encoding="ascii").partition(" ")[0].strip()
+    except OSError as error:
+        raise OSError(f"{path}: {error.strerror}") from None
+    if not word.isdecimal():
+        raise ValueError(f"{path} holds no number")
+    return int(word)
+
+
+def nvml() -> list[Part]:
+    """All NVIDIA GPUs of the node, whoever trains on them. Raises pynvml.NVMLError, and OSError if there is none."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    if not gpus:
+        raise OSError("NVML shows no GPU")
+    return [Part("GPU", pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) * MILLI) for gpu in gpus]
 
 
 class EnergyMeter(Observer):
@@ -31,23 +88,9 @@ class EnergyMeter(Observer):
     Read between windows only: after each one of the warm-up, then at most every `REREAD_SECONDS`.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        parts: str,
-        read: Callable[[], Sequence[float]],
-        *,
-        ranges: Sequence[float] = (),
-        period: float = 0.1,
-    ) -> None:
-        """`read` gives the joules of each part, which begin again at 0 at its range, or never without ranges.
-
-        They move once in `period` seconds. Raises what `read` raises.
-        """
-        self._reading = EnergyReading(source=source, parts=parts)
-        self._counters, self._period = read, period
-        self._before = read()
-        self._ranges = ranges or [0.0] * len(self._before)
+    def __init__(self, source: Source, read: Callable[[], list[Part]]) -> None:
+        self._source, self._counters = source, read
+        self._parts: list[Part] = []
         self._begin()
 
     def after(self, window: MeasuredWindow) -> MeasuredWindow:
@@ -65,11 +108,20 @@ class EnergyMeter(Observer):
 
     def end(self) -> list[EnergyReading]:
         self._add()
-        reason = self._reason
-        if not reason and 2 * self._period > MAX_ERROR * self._seconds:
-            reason = f"{self._seconds:.3g} s of windows are too short for a counter that moves every {self._period:g} s"
-        counted = {"reason": reason} if reason else {"joules": self._joules}
-        return [self._reading.model_copy(update=counted | {"seconds": self._seconds})]
+        reason, period = self._reason, PERIODS[self._source]
+        if not reason and 2 * period > MAX_ERROR * self._seconds:
+            reason = (
+                f"{self._seconds:.3g} s of windows are too short for a counter that moves every {period:g} s"
+            )
+        kinds = Counter(part.kind for part in self._parts)
+        reading = EnergyReading(
+            source=self._source,
+            parts=", ".join(f"{count} x {kind}" for kind, count in kinds.items()),
+            joules=None if reason else self._joules,
+            seconds=self._seconds if kinds else None,
+            reason=reason or None,
+        )
+        return [reading]
 
     def _begin(self) -> None:
         self._joules, self._seconds, self._reason = 0.0, 0.0, ""
@@ -78,85 +130,27 @@ class EnergyMeter(Observer):
     def _read(self) -> None:
         self._moment = time.monotonic()
         try:
-            self._before = self._counters()
-        except Exception as error:  # whatever its driver raises, the training goes on
+            self._parts = self._counters()
+        except Exception as error:  # whatever a driver raises, the training goes on
             self._reason = str(error)
 
     def _add(self) -> None:
         """Count what came since the last reading."""
-        before, began = self._before, self._moment
+        before, began = self._parts, self._moment
         self._read()
         elapsed = self._moment - began
         self._seconds += elapsed
-        for old, new, limit in zip(before, self._before, self._ranges, strict=True):
-            if limit and elapsed * MOST_WATTS > limit:
+        if len(before) != len(self._parts):
+            self._reason = self._reason or f"{len(before)} parts were counted, then {len(self._parts)}"
+        for old, new in zip(before, self._parts, strict=False):
+            if new.limit and elapsed * MOST_WATTS > new.limit:
                 self._reason = f"unread for {elapsed:.0f} s, in which it may have begun at 0 more than once"
-            elif new < old and not limit:
+            elif new.joules < old.joules and not new.limit:
                 self._reason = "the counter went back"
-            self._joules += new - old + limit * (new < old)
+            self._joules += new.joules - old.joules + new.limit * (new.joules < old.joules)
 
 
-def rapl(top: Path = Path("/")) -> EnergyMeter:
-    """The processors' packages and their memory. `top` is where /sys is. Raises OSError and ValueError."""
-    names = {path.parent: path.read_text() for path in sorted((top / POWERCAP).glob("intel-rapl:*/name"))}
-    packages = [zone for zone, name in names.items() if name.startswith("package")]
-    memory = [zone for zone, name in names.items() if name.startswith("dram")]
-    if not packages:
-        raise OSError(f"no package in /{POWERCAP}/intel-rapl:*")
-    zones = packages + memory
-    return EnergyMeter(
-        "rapl",
-        f"{len(packages)} x package" + (f", {len(memory)} x dram" if memory else ""),
-        lambda: [_number(zone / "energy_uj") * MICRO for zone in zones],
-        ranges=[_number(zone / "max_energy_range_uj") * MICRO for zone in zones],
-        period=0.001,
-    )
-
-
-def nvml() -> EnergyMeter:
-    """All NVIDIA GPUs of the node, whoever trains on them. Raises pynvml.NVMLError, and OSError if there is none."""
-    import pynvml
-
-    pynvml.nvmlInit()
-    gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    if not gpus:
-        raise OSError("NVML shows no GPU")
-    energy = pynvml.nvmlDeviceGetTotalEnergyConsumption
-    return EnergyMeter("nvml", f"{len(gpus)} x GPU", lambda: [energy(gpu) * MILLI for gpu in gpus])
-
-
-def _number(path: Path) -> int:
-    """The number that a file begins with. Raises OSError, and ValueError if there is none."""
-    try:
-        word = path.read_text(encoding="ascii").partition(" ")[0].strip()
-    except OSError as error:
-        raise OSError(f"{path}: {error.strerror}") from None
-    if not word.isdecimal():
-        raise ValueError(f"{path} holds no number")
-    return int(word)
-
-
-class Unread(Observer):
-    """A source that cannot be read, and why."""
-
-    def __init__(self, source: Source, reason: str) -> None:
-        self._reading = EnergyReading(source=source, reason=reason)
-
-    def end(self) -> list[EnergyReading]:
-        return [self._reading]
-
-
-def node_meters(*, device: str, top: Path = Path("/")) -> list[Observer]:
+def node_meters(*, device: str, top: Path = Path("/")) -> list[EnergyMeter]:
     """A meter of each source of this node; GPUs count where ranks train on them. `top` is where /sys is."""
-    makers: dict[Source, Callable[[], EnergyMeter]] = {
-        "rapl": lambda: rapl(top),
-        "pm_counters": lambda: EnergyMeter("pm_counters", "node", lambda: [_number(top / PM_COUNTERS)]),
-        **({"nvml": nvml} if device == "gpu" else {}),
-    }
-    meters: list[Observer] = []
-    for source, make in makers.items():
-        try:
-            meters.append(make())
-        except Exception as error:  # as above
-            meters.append(Unread(source, str(error)))
-    return meters
+    meters = [EnergyMeter("rapl", partial(rapl, top)), EnergyMeter("pm_counters", partial(pm_counters, top))]
+    return [*meters, EnergyMeter("nvml", nvml)] if device == "gpu" else meters

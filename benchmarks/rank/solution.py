@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,17 +19,19 @@ from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, training_run
 from dlscale.benchmarks.rank.evaluations import Evaluator
 from dlscale.benchmarks.rank.gates import training_gates
-from dlscale.benchmarks.rank.measure import SHORTEST_STEP, CommunicatorControl, Emit, Steppable, time_window
+from dlscale.benchmarks.rank.measure import SHORTEST_STEP, time_window
 from dlscale.benchmarks.rank.target_audit import TargetAudit
 from dlscale.benchmarks.rank.training import audited
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import Phase
-from dlscale.benchmarks.records.target import End, Ended, Evaluation, Target
+from dlscale.benchmarks.records.target import End, Ended, Evaluation
 from dlscale.benchmarks.study.rules import STALL_SECONDS
 from dlscale.collectives import Trainer
-from dlscale.collectives.control import Communicator
 from dlscale.models.workload import Replica
+
+# Seconds of a window at most: it is written when it has ended, and silence looks like a hang.
+LONGEST_WINDOW = STALL_SECONDS / 4
 
 
 def train_to_target(case: CaseRun) -> list[Gate]:
@@ -47,19 +48,12 @@ def train_to_target(case: CaseRun) -> list[Gate]:
         set_up_seconds = time.perf_counter() - begin
         case.write(Phase(name="set_up", seconds=set_up_seconds))
         end = TargetTraining(
-            cell=cell,
-            target=cell.target,
-            trainer=trainer,
+            case=case,
             steps=steps,
-            control=context.control,
-            world=context.world,
             evaluator=evaluator,
-            emit=case.emit,
-            write=case.write,
             set_up_seconds=set_up_seconds,
             saving=saving,
             audit=audit,
-            longest_window=STALL_SECONDS / 4,
         ).run()
         case.write_observed()
         gates: list[Gate] = []
@@ -147,22 +141,14 @@ class TargetNotes(Frozen):
 
 @dataclass(kw_only=True)
 class TargetTraining:
-    """One training of a cell with a target. Collective."""
+    """One training of a case with a target. Collective."""
 
-    cell: Cell
-    target: Target  # the cell's
-    trainer: Trainer
-    steps: Steppable  # the trainer's, with what each of them has of its own
-    control: CommunicatorControl
-    world: Communicator  # of the workers
+    case: CaseRun
+    steps: ScheduledTrainer
     evaluator: Evaluator
-    emit: Emit
-    write: Callable[[Evaluation | Ended], None]
     set_up_seconds: float  # on this rank
     saving: TrainingRun | None = None  # of the same trainer; None where it is neither saved nor resumed
     audit: TargetAudit | None = None
-    # Seconds of a window at most: it is written when it has ended, and silence looks like a hang.
-    longest_window: float = math.inf
     _step: int = 0
     _training: float = 0.0
     _step_seconds: float = 0.0  # of the last window
@@ -174,7 +160,7 @@ class TargetTraining:
 
         Raises UsageError if what was saved is of another training.
         """
-        set_up = self.control.maximum(self.set_up_seconds)
+        set_up = self.case.context.control.maximum(self.set_up_seconds)
         if self.saving and self.saving.step:
             self._resume(self.saving)
         end = self._train(1, phase="warmup")
@@ -183,7 +169,7 @@ class TargetTraining:
         evaluator = self.evaluator
         if self.audit:
             self.audit.end(end, self._evaluations[-1], evaluator.evaluated)
-        self.write(
+        self.case.write(
             Ended(
                 end=end,
                 set_up_seconds=set_up,
@@ -214,14 +200,14 @@ class TargetTraining:
         ).model_dump_json()
 
     def _seconds_left(self) -> float:
-        return self.target.max_seconds - self._training - self._evaluating
+        return self.steps.target.max_seconds - self._training - self._evaluating
 
     def _num_to_stop(self) -> int:
         """Steps to the next evaluation, or to what comes earlier: a state to save, the end of the time, a long window.
 
         All ranks take the same steps: seconds are the slowest rank's, which all of them know.
         """
-        every, seconds = self.target.evaluate_every, min(self._seconds_left(), self.longest_window)
+        every, seconds = self.steps.target.evaluate_every, min(self._seconds_left(), LONGEST_WINDOW)
         num_steps = min(every - self._step % every, seconds / self._step_seconds)
         if self.saving:
             num_steps = min(num_steps, self.saving.num_to_save())
@@ -233,15 +219,16 @@ class TargetTraining:
         """A window, and what is due after it; returns how the training ends there, None if it goes on."""
         if self.audit:
             self.audit.stretches.before()
-        window = time_window(self.steps, self.control, phase=phase, num_steps=num_steps)
-        seconds = self.control.maximum(window.seconds)
+        control = self.case.context.control
+        window = time_window(self.steps, control, phase=phase, num_steps=num_steps)
+        seconds = control.maximum(window.seconds)
         self._step += num_steps
         self._training += seconds
         self._step_seconds = max(seconds, SHORTEST_STEP) / num_steps
-        self.emit(window)
+        self.case.emit(window)
         if self.audit:
             self.audit.stretches.after(num_steps)
-        is_due = self._step % self.target.evaluate_every == 0 or self._seconds_left() <= 0
+        is_due = self._step % self.steps.target.evaluate_every == 0 or self._seconds_left() <= 0
         end = self._evaluate() if is_due else None
         if self.saving and end is None:
             self.saving.passed(num_steps, self._notes)
@@ -249,16 +236,22 @@ class TargetTraining:
 
     def _report(self, evaluation: Evaluation) -> None:
         self._evaluations.append(evaluation)
-        self.write(evaluation)
+        self.case.write(evaluation)
 
     def _evaluate(self) -> End | None:
         """How the training ends here; None if it goes on."""
-        self.control.barrier()
+        context, cell, target, trainer = (
+            self.case.context,
+            self.case.cell,
+            self.steps.target,
+            self.steps.trainer,
+        )
+        context.control.barrier()
         begin = time.perf_counter()
-        loss = sum(self.world.allgather(self.trainer.loss())) / self.cell.num_ranks
-        metrics = self.evaluator.metrics(self.trainer) if math.isfinite(loss) else {}
-        self._evaluating += self.control.maximum(time.perf_counter() - begin)
-        samples = self._step * self.cell.global_batch  # over all ranks
+        loss = sum(context.world.allgather(trainer.loss())) / cell.num_ranks
+        metrics = self.evaluator.metrics(trainer) if math.isfinite(loss) else {}
+        self._evaluating += context.control.maximum(time.perf_counter() - begin)
+        samples = self._step * cell.global_batch  # over all ranks
         self._report(
             Evaluation(
                 step=self._step,
@@ -269,10 +262,10 @@ class TargetTraining:
                 metrics=metrics,
             )
         )
-        if self.target.metric not in metrics:
+        if target.metric not in metrics:
             return "diverged"
-        measure = self.cell.facts.quality().METRICS[self.target.metric]
-        if measure.reached(metrics[self.target.metric], self.target.threshold):
+        measure = cell.facts.quality().METRICS[target.metric]
+        if measure.reached(metrics[target.metric], target.threshold):
             return "reached"
-        over = self._seconds_left() <= 0 or samples >= (self.target.max_samples or math.inf)
+        over = self._seconds_left() <= 0 or samples >= (target.max_samples or math.inf)
         return "budget" if over else None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.benchmarks.rank.energy import REREAD_SECONDS, EnergyMeter, node_meters
+from dlscale.benchmarks.rank.energy import REREAD_SECONDS, EnergyMeter, Part, node_meters
 from dlscale.benchmarks.records.nodes import NodeEnergy
 from dlscale.benchmarks.records.spool import MeasuredWindow
 
@@ -88,7 +88,7 @@ def test_an_amd_processor_of_several_dies_has_packages_only(zone, read):
 
 def test_a_range_of_0_is_none(zone, read):
     zone("intel-rapl:0", "package-0", 5.0, limit=0)
-    assert read(lambda: zone("intel-rapl:0", "package-0", 1.0)).reason == "the counter went back"
+    assert read(lambda: zone("intel-rapl:0", "package-0", 1.0, limit=0)).reason == "the counter went back"
 
 
 def test_a_machine_without_counters_says_what_it_lacks(read):
@@ -128,7 +128,7 @@ def test_a_cray_s_node_is_counted_in_joules(tmp_path, read):
     path.parent.mkdir(parents=True)
     path.write_text("123456 J 1700000000123456 us\n")
     reading = read(lambda: path.write_text("125456 J\n"), source="pm_counters")
-    assert (reading.parts, reading.joules) == ("node", 2000.0)
+    assert (reading.parts, reading.joules) == ("1 x node", 2000.0)
 
 
 @pytest.fixture
@@ -175,12 +175,11 @@ def test_why_gpus_do_not_count(nvml, read, millijoules, fails, why):
 class Machine:
     """Parts that take so many watts each; a part's counter begins again at `limit` joules."""
 
-    def __init__(self, watts=(100.0, 50.0), *, limit=0.0, begin=0.0, period=0.001):
+    def __init__(self, watts=(100.0, 50.0), *, limit=0.0, begin=0.0, source="rapl"):
         self.num_reads, self.broken = 0, False
         self.watts, self.limit = watts, limit
         self.joules = [begin] * len(watts)
-        ranges = [limit] * len(watts)
-        self.meter = EnergyMeter("rapl", "2 x package", self.read, ranges=ranges, period=period)
+        self.meter = EnergyMeter(source, self.read)
 
     def run(self, seconds):
         NOW[0] += seconds
@@ -192,7 +191,10 @@ class Machine:
         self.num_reads += 1
         if self.broken:
             raise OSError(BROKEN)
-        return [joules % self.limit if self.limit else joules for joules in self.joules]
+        return [
+            Part("package", joules % self.limit if self.limit else joules, self.limit)
+            for joules in self.joules
+        ]
 
     def play(self, *script):
         """What the meter read: the machine runs for seconds between windows, a warm-up's or steady ones, or pauses."""
@@ -224,10 +226,10 @@ BROKEN = "energy_uj: Input/output error"
         ),
         ({"watts": (-0.5,)}, [(WARM_UP, 0.0), (STEADY, 10.0)], None, 10, "the counter went back"),
         (
-            {"period": 0.1}, [(WARM_UP, 0.0), (STEADY, 1.5)], None, 1.5,
+            {"source": "nvml"}, [(WARM_UP, 0.0), (STEADY, 1.5)], None, 1.5,
             "1.5 s of windows are too short for a counter that moves every 0.1 s",
         ),
-        ({"period": 0.1}, [(WARM_UP, 0.0), (STEADY, 4.5)], 150 * 4.5, 4.5, None),
+        ({"source": "nvml"}, [(WARM_UP, 0.0), (STEADY, 4.5)], 150 * 4.5, 4.5, None),
         ({}, [(WARM_UP, 0.0), ("broken", 0), (STEADY, 20.0)], None, None, BROKEN),
         ({}, [(WARM_UP, 0.0), (STEADY, 2.0), ("broken", 0), ("pause", 1.0), ("mended", 0), (STEADY, 1.0)], None, None,
          BROKEN),

@@ -4,11 +4,9 @@ import os
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from dlscale.benchmarks.rank import observers
 from dlscale.benchmarks.rank.observers import (
@@ -24,7 +22,6 @@ from dlscale.benchmarks.records.assemble import assemble
 from dlscale.benchmarks.records.record import GpuMemory, StateBytes
 from dlscale.benchmarks.records.spool import CaseEnd, Halos, MeasuredWindow, SpoolWriter, read_spools
 from dlscale.collectives.neighbours import CarriedNeighbours
-from dlscale.models.frameworks import gpu_module
 from tests.benchmarks.records.test_assemble import CASE, METADATA
 from tests.benchmarks.spools import rank_info
 
@@ -77,33 +74,6 @@ def test_each_rank_of_a_record_has_its_own(tmp_path):
     record = assemble(CASE, 0, read_spools(tmp_path, 2), attempt=1, metadata=METADATA, failure=None)
     assert [rank.gpu_memory for rank in record.ranks] == [most, None]
     assert [rank.state_bytes for rank in record.ranks] == [held, None]
-
-
-def test_torch_tells_what_it_allocated_reserved_and_has(monkeypatch):
-    for name, answer in {
-        "max_memory_allocated": 1,
-        "max_memory_reserved": 2,
-        "current_device": 0,
-        "get_device_properties": SimpleNamespace(total_memory=3),
-    }.items():
-        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
-    told = gpu_module("torch").peak_memory()
-    assert told == {"allocated_bytes": 1, "reserved_bytes": 2, "total_bytes": 3}
-    forgotten = []
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: forgotten.append("peak"))
-    gpu_module("torch").forget_peak_memory()
-    assert forgotten == ["peak"]
-
-
-def test_tensorflow_tells_what_it_allocated(monkeypatch):
-    gpu = gpu_module("tensorflow")
-    experimental = sys.modules["tensorflow"].config.experimental
-    forgotten = []
-    monkeypatch.setattr(experimental, "get_memory_info", lambda name: {"current": 1, "peak": len(name)})
-    monkeypatch.setattr(experimental, "reset_memory_stats", forgotten.append)
-    assert gpu.peak_memory() == {"allocated_bytes": len("GPU:0")}
-    gpu.forget_peak_memory()
-    assert forgotten == ["GPU:0"]
 
 
 def held_for_a_moment(mib):

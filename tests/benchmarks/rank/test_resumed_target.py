@@ -10,7 +10,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank import checkpoints
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, save_checkpoint
 from dlscale.benchmarks.rank.evaluations import Evaluator
-from dlscale.benchmarks.rank.solution import TargetTraining
+from dlscale.benchmarks.rank.solution import ScheduledTrainer, TargetTraining
 from dlscale.benchmarks.records.spool import Checkpoint, Ended, Evaluation, Resumption
 from dlscale.benchmarks.records.target import Target
 from dlscale.collectives.registry import connect
@@ -54,7 +54,12 @@ def launch(folder, *, framework="torch", every=3, killed_after=None, **limits):
     )
     shard = Shard(index=0, count=1)
     trainer = connect("none", control=None, framework=framework).distribute(factory, shard=shard, seed=7)
-    known = {"facts": FACTS, "preset_facts": FACTS.preset("tiny"), "shard": "none", "target": None}
+    known = {
+        "facts": FACTS,
+        "preset_facts": FACTS.preset("tiny"),
+        "shard": "none",
+        "target": TARGET.model_copy(update=limits),
+    }
     cell = SimpleNamespace(**known, num_servers=0, algorithm="sync", num_ranks=1, global_batch=8)
     saving = TrainingRun(trainer, every, folder, control=CONTROL, world=WORLD, write=events.append)
     num_steps = saving.step
@@ -67,16 +72,11 @@ def launch(folder, *, framework="torch", every=3, killed_after=None, **limits):
             raise KilledError
 
     evaluator = Evaluator(cell, source, factory(shard=shard, seed=7), world=WORLD)
+    context = SimpleNamespace(control=CONTROL, world=WORLD)
     training = TargetTraining(
-        cell=cell,
-        target=TARGET.model_copy(update=limits),
-        trainer=trainer,
-        steps=trainer,  # neither rate nor batch changes
-        control=CONTROL,
-        world=WORLD,
+        case=SimpleNamespace(cell=cell, context=context, emit=emit, write=events.append),
+        steps=ScheduledTrainer(trainer, None, cell, begin=saving.step),
         evaluator=evaluator,
-        emit=emit,
-        write=events.append,
         set_up_seconds=0.1,
         saving=saving,
     )

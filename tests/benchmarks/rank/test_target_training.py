@@ -64,18 +64,13 @@ def run(monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, **tar
     values = {"metric": "auc", "threshold": 0.9, "held_out": 0.1, "evaluate_every": 4, "max_seconds": 60.0}
     wanted = Target(**values | {"learning_rate": 1e-3} | target)
     cell = SimpleNamespace(facts=load_workload("hep_cnn"), num_ranks=2, global_batch=32, target=wanted)
+    monkeypatch.setattr(solution, "LONGEST_WINDOW", longest_window)
+    context = SimpleNamespace(control=clock, world=clock)
     end = TargetTraining(
-        cell=cell,
-        target=wanted,
-        trainer=clock,
+        case=SimpleNamespace(cell=cell, context=context, emit=windows.append, write=written.append),
         steps=ScheduledTrainer(clock, clock, cell, begin=0),
-        control=clock,
-        world=clock,
         evaluator=clock,
-        emit=windows.append,
-        write=written.append,
         set_up_seconds=1.5,
-        longest_window=longest_window,
     ).run()
     assert written[-1] == Ended(
         end=end,
