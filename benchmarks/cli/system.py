@@ -52,7 +52,8 @@ def _rows(place: str, value: Any) -> Iterator[Row]:
     elif isinstance(value, list):
         yield from [(place, "\n".join(map(str, value)), "")] if value else ()
     elif value is not None:
-        yield place, {True: "yes", False: "no"}.get(value, str(value)), ""
+        text = ("yes" if value else "no") if isinstance(value, bool) else str(value)  # 1 equals True
+        yield place, text, ""
 
 
 def _tables(system: System) -> Iterator[RenderableType]:

@@ -305,6 +305,7 @@ def test_show_prints_every_fact_with_kind_and_source(dlscale, monkeypatch):
     assert "in a table of mlperf: the CUG18 slides print E5-2695v3" in text
     assert system.sources["mlperf"] in text
     assert "CRAY_CUDA_MPS" in text
+    assert re.search(r"placement\.ranks_per_node +1\b", text)
 
 
 def test_show_prints_the_model_as_json(dlscale):
