@@ -190,10 +190,10 @@ def read_network(system_files: Path = Path("/sys")) -> Table:
     speeds = [speed for _, speed in kinds[name]]
     names = list(dict.fromkeys(interface for interface, _ in kinds[name]))
     # An interface of unknown speed would make the sum wrong.
-    sum_ = f"{sum(filter(None, speeds)):g} Gb/s" if all(speeds) else None
+    total = f"{sum(filter(None, speeds)):g} Gb/s" if all(speeds) else None
     return {
         "name": fact(name, "network"),
-        "bandwidth": fact(sum_, "network"),
+        "bandwidth": fact(total, "network"),
         "nics_per_node": fact(len(names), "network", f"interfaces: {', '.join(names)}"),
     }
 
@@ -213,7 +213,7 @@ def _verbs(folder: Path) -> dict[str, Interfaces]:
 
 
 def _kind_of(device: Path, layer: str) -> tuple[str, bool]:
-    """The kind of a device's network, and whether the rate of its port is true: EFA's driver prints 4X EDR always."""
+    """The kind of a device's network, and whether its port's rate counts: EFA has 4X EDR (linux-rdma/rdma-core#884)."""
     if device.name.startswith("hfi"):
         return "Omni-Path", True
     if layer in ("InfiniBand", "Ethernet"):

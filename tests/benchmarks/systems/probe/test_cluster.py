@@ -61,18 +61,23 @@ def slurm(flavour=None, **changes):
 
 
 def test_slurm_has_partitions_that_are_up_with_their_nodes_and_limits():
-    found = slurm("mpich")
-    assert (found.scheduler, found.launcher, found.default, found.name) == ("slurm", "srun", "cpu", "aurochs")
-    assert found.source.endswith("of Slurm 23.02.6")
-    cpu, gpu = found.partitions
+    cluster = slurm("mpich")
+    assert (cluster.scheduler, cluster.launcher, cluster.default, cluster.name) == (
+        "slurm",
+        "srun",
+        "cpu",
+        "aurochs",
+    )
+    assert cluster.source.endswith("of Slurm 23.02.6")
+    cpu, gpu = cluster.partitions
     assert (cpu.name, cpu.num_nodes, cpu.max_nodes) == ("cpu", 3, 2)
     assert (cpu.max_seconds, cpu.default_seconds) == (36 * 3600, 1800)
     assert (gpu.max_nodes, gpu.max_seconds, gpu.default_seconds) == (None, None, None)
     assert gpu.directives == ("--partition=gpu", "--gpus-per-node=4")
     # Physical cores; the most frequent nodes come first.
     assert [round(kind.memory_gib) for kind in cpu.kinds] == [503, 1006]
-    assert (found.kind.cores, found.kind.threads_per_core, found.kind.sockets) == (128, 2, 2)
-    assert (found.kind.reserved_cores, found.kind.num_gpus) == (4, 0)
+    assert (cluster.kind.cores, cluster.kind.threads_per_core, cluster.kind.sockets) == (128, 2, 2)
+    assert (cluster.kind.reserved_cores, cluster.kind.num_gpus) == (4, 0)
     (accelerated,) = gpu.kinds
     assert (accelerated.num_gpus, accelerated.gpu_model, accelerated.cores) == (4, "a100", 64)
 
@@ -83,17 +88,17 @@ def test_nodes_that_will_come_later_do_not_count():
 
 
 def test_without_a_default_the_largest_partition_is_taken():
-    found = slurm(partition=PARTITIONS.replace("Default=YES", "Default=NO"))
-    assert (found.default, found.partition.name) == (None, "cpu")
+    cluster = slurm(partition=PARTITIONS.replace("Default=YES", "Default=NO"))
+    assert (cluster.default, cluster.partition.name) == (None, "cpu")
 
 
 def test_without_nodes_the_partitions_are_left():
-    found = slurm(node="")
-    assert [(partition.name, partition.num_nodes) for partition in found.partitions] == [
+    cluster = slurm(node="")
+    assert [(partition.name, partition.num_nodes) for partition in cluster.partitions] == [
         ("cpu", 3),
         ("gpu", 1),
     ]
-    assert found.kind is None
+    assert cluster.kind is None
 
 
 @pytest.mark.parametrize("silent", ["config", "partition"])
@@ -112,9 +117,11 @@ def test_a_controller_that_does_not_answer_is_no_cluster(silent):
     ],
 )
 def test_srun_is_told_how_to_connect_ranks_where_it_does_not_know(default, flavour, options):
-    found = slurm(flavour, config=CONFIG.replace("MpiDefault              = none", f"MpiDefault = {default}"))
-    assert found.launch_options == options
-    assert found.remarks[0]
+    cluster = slurm(
+        flavour, config=CONFIG.replace("MpiDefault              = none", f"MpiDefault = {default}")
+    )
+    assert cluster.launch_options == options
+    assert cluster.remarks[0]
 
 
 PBS = {
@@ -136,13 +143,13 @@ PBS = {
 
 @pytest.mark.parametrize(("pals", "launcher"), [(False, "mpiexec"), (True, "pals")])
 def test_pbs_has_queues_that_take_jobs(pals, launcher):
-    found = read_cluster(lambda *words: PBS.get(" ".join(words), ""), None, pals=pals)
-    assert (found.scheduler, found.launcher, found.default) == ("pbs", launcher, "debug")
-    (queue,) = found.partitions
+    cluster = read_cluster(lambda *words: PBS.get(" ".join(words), ""), None, pals=pals)
+    assert (cluster.scheduler, cluster.launcher, cluster.default) == ("pbs", launcher, "debug")
+    (queue,) = cluster.partitions
     assert (queue.name, queue.num_nodes, queue.max_nodes, queue.max_seconds) == ("debug", 2, 1, 3600)
     assert queue.directives == ("-q debug",)
-    assert (found.kind.cores, found.kind.num_gpus, round(found.kind.memory_gib)) == (64, 4, 503)
-    assert "num_nodes counts all" in found.remarks[0]
+    assert (cluster.kind.cores, cluster.kind.num_gpus, round(cluster.kind.memory_gib)) == (64, 4, 503)
+    assert "num_nodes counts all" in cluster.remarks[0]
 
 
 @pytest.mark.parametrize(

@@ -207,9 +207,9 @@ def test_affinity_is_shown_and_does_not_count():
 
 def test_limits_of_a_container_are_shown_and_do_not_count():
     text = draft(with_node(limits=Limits(cores=0.6, memory_bytes=4 << 30, num_throttled=7)), None)
-    told = text.replace("\n# ", " ")
-    assert "A control group limits the probe to the time of 0.6 cores" in told
-    assert "A control group limits the probe's memory to 4.0 GiB" in told
+    comments = text.replace("\n# ", " ")
+    assert "A control group limits the probe to the time of 0.6 cores" in comments
+    assert "A control group limits the probe's memory to 4.0 GiB" in comments
     assert (loaded(text).node.cores.value, loaded(text).node.memory.value) == (64, "251.6 GiB")
 
 
