@@ -42,9 +42,10 @@ def test_an_mpi_and_a_setting_which_is_its_variables(order: LaunchOrder):
 def test_oversubscribed_ranks_of_open_mpi(order: LaunchOrder, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     peer = order.peer.model_copy(update={"name": "openmpi"})
-    assert line(replace(order, peer=peer, num_ranks=4)).startswith(
-        "/env/openmpi/bin/mpiexec -n 4 --bind-to none --map-by slot:OVERSUBSCRIBE -x OMP_NUM_THREADS=1 "
-    )
+    words = line(replace(order, peer=peer, num_ranks=4))
+    assert words.startswith("/env/openmpi/bin/mpiexec -n 4 ")
+    assert "--bind-to none" in words
+    assert "--map-by slot:OVERSUBSCRIBE" in words
 
 
 @pytest.mark.parametrize("name", ["gloo", "horovod", "ring"])
