@@ -127,9 +127,7 @@ class _Expansion:
     paths: Mapping[str, Path] = field(kw_only=True)
     made: list[Training] = field(default_factory=list)
     refused: list[tuple[Training, str, str]] = field(default_factory=list)  # with what it is about, and why
-    inputs: dict[tuple[str, int], tuple[Input, str]] = field(
-        default_factory=dict
-    )  # checked, with their names
+    inputs: dict[tuple[str, int], tuple[Input, str]] = field(default_factory=dict)  # with names in cells
 
     def asked(self, networks: Sequence[tuple[str, str]]) -> Iterator[Training]:
         """All trainings that the study asks for."""
@@ -185,15 +183,12 @@ class _Expansion:
 
     def kept(self) -> list[Training]:
         """The trainings of the study. Raises UsageError where nothing is left of something that was asked for."""
-        exchanging = [training for training in self.made if training.row.exchanges]
-        compared = (
-            exchanging if any(capabilities(name).exchanges for name in self.study.backends) else self.made
-        )
+        exchange = any(capabilities(name).exchanges for name in self.study.backends)
+        compared = [training for training in self.made if training.row.exchanges or not exchange]
         alone = {training.size for training in self.made} - {training.size for training in compared}
         usual = not (self.study.ranks or self.study.nodes)
-        for training, about, problem in sorted(
-            self.refused, key=lambda refused: refused[0].size.num_ranks == 1
-        ):
+        refused = sorted(self.refused, key=lambda refused: refused[0].size.num_ranks == 1)
+        for training, about, problem in refused:
             for value in _ASKED.get(about, ()):
                 if value == _place and usual:
                     continue
@@ -201,8 +196,8 @@ class _Expansion:
                     raise UsageError(problem)
             if about not in _ASKED and training.size.num_ranks > 1 and training.size in alone:
                 raise UsageError(problem)
-        if not self.made:
-            raise UsageError(self.refused[0][2])
+        if refused and not self.made:
+            raise UsageError(refused[0][2])
         # On 1 rank nothing is the base case of what is refused on all larger numbers.
         scaled = {_curve(training) for training in self.made if training.size.num_ranks > 1}
         others = {
@@ -280,20 +275,12 @@ class _Expansion:
         base = replace(training, size=Size(1, 1))
         cell, path = self.cell(base, "alone")
         whole = {"local_batch": training.local_batch, "global_batch": training.local_batch}
-        changes = (
-            [whole]
-            if training.local_batch != base.local_batch and self.study.scaling_mode == "strong"
-            else []
-        )
-        changes += [whole | {"split": training.split}] if training.split > 1 else []
-        for change in changes:
-            changed = cell.model_copy(update=change)
-            read = (
-                [(changed.model_copy(update={"data": "synthetic"}), path)]
-                if changed.data != "synthetic"
-                else []
-            )
-            groups.append([(changed, path), *read])
+        smaller = training.local_batch != base.local_batch and self.study.scaling_mode == "strong"
+        for split in [1] * smaller + [training.split] * (training.split > 1):
+            changed = cell.model_copy(update=whole | {"split": split})
+            groups.append([(changed, path)])
+            if changed.data != "synthetic":
+                groups[-1].append((changed.model_copy(update={"data": "synthetic"}), path))
         return groups
 
     def _controls(self, training: Training) -> list[Control]:
