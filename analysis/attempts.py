@@ -16,7 +16,6 @@ from dlscale.analysis.statistics import Floats
 from dlscale.analysis.text import plural
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
-from dlscale.benchmarks.records.required_gates import missing_gates
 from dlscale.benchmarks.records.windows import Windows
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.backend import BUCKET_SIZES, GATHER_SIZES
@@ -159,7 +158,7 @@ def _why_unusable(record: Record) -> str:
     if record.failure is not None:
         where = "" if record.failure.rank is None else f" on rank {record.failure.rank}"
         return " ".join(f"{record.failure.kind}{where}: {record.failure.message}".split())
-    if missing := missing_gates(record):
+    if missing := record.missing_gates:
         return f"gates that it must have are missing: {', '.join(missing)}"
     windows = record.counted
     if not windows:

@@ -30,8 +30,13 @@ from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.nodes import batch_job
-from dlscale.benchmarks.records.record import Configuration, Fingerprint, LaunchMetadata, Record
-from dlscale.benchmarks.records.required_gates import GATES_VERSION
+from dlscale.benchmarks.records.record import (
+    GATES_VERSION,
+    Configuration,
+    Fingerprint,
+    LaunchMetadata,
+    Record,
+)
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import chosen_partition

@@ -31,7 +31,6 @@ from dlscale.benchmarks.records.record import (
     Resumption,
     StateBytes,
 )
-from dlscale.benchmarks.records.required_gates import missing_gates
 from dlscale.benchmarks.records.spool import CaseEnd, CaseResult, MeasuredWindow, RankSpool
 from dlscale.benchmarks.records.target import Ended, Evaluation, Solution, TrainingLaunch
 from dlscale.benchmarks.records.windows import Windows
@@ -95,7 +94,7 @@ def assemble(
         )
     except ValidationError as error:
         raise ValueError(first_problem(error)) from None
-    if missing := missing_gates(record):
+    if missing := record.missing_gates:
         failure = _gate_failure(f"gate {missing[0]} failed: it was never asked")
         return record.model_copy(update={"failure": failure})
     return record

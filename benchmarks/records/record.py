@@ -11,18 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Moment, Name, Text
-from dlscale.benchmarks.records.cell import Case, Setting
+from dlscale.benchmarks.records.cell import Case, Cell, Setting
 from dlscale.benchmarks.records.nodes import Allocation, NodeEnergy, NodeFacts
 from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.target import Solution, TrainingLaunch
 from dlscale.benchmarks.records.windows import Start, Windows
-from dlscale.collectives.capabilities import NAMES
+from dlscale.collectives.capabilities import NAMES, capabilities
 
 SCHEMA_VERSION = 7  # raised by every change that makes written records unreadable
 # Which number of ranks an efficiency is relative to: 1, the most on one node, or the fewest that were asked for.
@@ -109,6 +109,37 @@ class Gate(Frozen):
         value = "not finite" if self.value is None else f"{self.value:.3g}"
         allowed = "" if self.tolerance is None else f", allowed {self.tolerance:.3g}"
         return f"{self.detail}: {value}{allowed}"
+
+
+# The gates and audits that a case's record must have, by name. The list has a version, which a launch writes into its
+# records; those of before there was one are read as they are.
+GATES_VERSION: Final = 2
+REPLAY_AUDITS = ("audit_step", "audit_scale", "audit_window", "audit_samples")
+SERVER_AUDITS = (*REPLAY_AUDITS, "audit_count")
+TARGET_AUDITS = ("audit_held_out", "audit_evaluation")
+
+
+# What a control checks instead of a training.
+OF_CONTROLS = {
+    "loader": ("loader",),
+    "exchange": ("exchange", "exchange_bytes"),
+    "halos": (),
+    "profile": ("finite_loss",),
+}
+
+
+def required_gates(cell: Cell, *, diverged: bool = False) -> tuple[str, ...]:
+    """The names, of a case of that cell which ran to its end; `diverged`: its weights are no numbers."""
+    row = capabilities(cell.backend)
+    names = ["control", "gradient", *(["broadcast"] if row.exchanges else [])]
+    names += ["split", "split_precision"] if cell.split > 1 and row.exchanges else []
+    if cell.control in OF_CONTROLS:
+        return (*names, *OF_CONTROLS[cell.control])
+    if cell.target and diverged:
+        return tuple(names)
+    names += ["finite_loss", *(SERVER_AUDITS if row.servers else REPLAY_AUDITS)]
+    names += TARGET_AUDITS if cell.target else ()
+    return (*names, *(["identity"] if row.exchanges else []))
 
 
 class Checkpoint(Frozen):
@@ -252,6 +283,15 @@ class Record(Outcome, LaunchMetadata, extra="ignore"):
     def good(self) -> bool:
         """True if the case is done: it ran to its end and every gate passed."""
         return self.failure is None
+
+    @property
+    def missing_gates(self) -> list[str]:
+        """Names of the gates that a good record ought to have and has not, in order; none without a list."""
+        if self.gates_version is None or self.failure is not None:
+            return []
+        diverged = self.solution is not None and self.solution.end == "diverged"
+        present = {gate.name for gate in self.gates}
+        return [name for name in required_gates(self.case.cell, diverged=diverged) if name not in present]
 
     @cached_property
     def counted(self) -> Windows:

@@ -7,8 +7,7 @@ from dlscale.analysis.attempts import start_skew
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.cautions import texts
 from dlscale.analysis.load import Study
-from dlscale.benchmarks.records.record import SCHEMA_VERSION, Gate
-from dlscale.benchmarks.records.required_gates import GATES_VERSION, required_gates
+from dlscale.benchmarks.records.record import GATES_VERSION, SCHEMA_VERSION, Gate, required_gates
 from dlscale.benchmarks.records.store import load_records
 from tests.made_records import make_record, rows_of, windows_of
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dlscale.benchmarks.records.required_gates import required_gates
+from dlscale.benchmarks.records.record import required_gates
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
 # Tiny networks tell the classes apart after a few hundred samples.

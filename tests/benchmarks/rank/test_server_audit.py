@@ -9,7 +9,7 @@ import pytest
 from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
 from dlscale.benchmarks.rank.deviation import EXACT
 from dlscale.benchmarks.rank.sample_order import samples_at
-from dlscale.benchmarks.records.required_gates import SERVER_AUDITS
+from dlscale.benchmarks.records.record import SERVER_AUDITS
 from dlscale.models.weights import NUM_DRAWN, WEIGHT, counted
 from dlscale.models.workload import Shard
 from tests.benchmarks.rank.threads import on_ranks

@@ -9,8 +9,7 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records import store as module
-from dlscale.benchmarks.records.record import SCHEMA_VERSION
-from dlscale.benchmarks.records.required_gates import GATES_VERSION
+from dlscale.benchmarks.records.record import GATES_VERSION, SCHEMA_VERSION
 from dlscale.benchmarks.records.store import BadFile, Store, load_records, parse_record
 from tests.made_records import TARGET, solved
 from tests.made_records import make_record as training
