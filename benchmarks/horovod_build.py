@@ -153,7 +153,6 @@ def build_horovod(
         tell(f"loading horovod.{framework}, built for {' and '.join(operations)}")
         check = _CHECK.format(framework=framework, operations=built)
         run(f"loading horovod.{framework}", ["-c", check], environ(target, TF_CPP_MIN_LOG_LEVEL="2"))
-    # `dlscale.collectives.horovod` compares these versions when it starts.
     note = {"horovod": facts.horovod, "built_against": facts.packages | facts.libraries, "mpi": facts.mpi}
     text = json.dumps(note | {"key": facts.key}, indent=2) + "\n"
     write_atomically(

@@ -5,6 +5,7 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from unittest import mock
 
@@ -19,7 +20,7 @@ from dlscale.benchmarks.records.nodes import batch_job, node_facts
 from dlscale.benchmarks.systems.limits import read_limits
 from dlscale.benchmarks.systems.probe.cluster import read_cluster
 from dlscale.benchmarks.systems.probe.draft import draft
-from dlscale.benchmarks.systems.probe.node import Commands, read_network, read_node
+from dlscale.benchmarks.systems.probe.node import Commands, ThisNode, read_network, read_node
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives.grpc_ps.messages import Chunk, RefusedError, read_hello, unpack
 from tests.fuzz.damage import damage_contents
@@ -46,6 +47,12 @@ def about_jobs(text: str) -> None:
             scheduler(name).job_id(text)
 
 
+@cache
+def this_node() -> ThisNode:
+    """What was read of the machine that this runs on."""
+    return read_node(Commands())
+
+
 def probed(folder: Path) -> None:
     """The draft of a system's file from what Slurm or PBS printed, each command into a file of its name."""
 
@@ -55,7 +62,7 @@ def probed(folder: Path) -> None:
         except OSError:
             return ""
 
-    draft(NODE, read_cluster(run, "mpich"), problems=["scontrol: no answer"])
+    draft(this_node(), read_cluster(run, "mpich"), problems=["scontrol: no answer"])
 
 
 def print_of_slurm(folder: Path) -> None:
@@ -110,7 +117,6 @@ def message(path: Path) -> None:
     read_hello(content, num_workers=2, chunk_elements=8)
 
 
-NODE = read_node(Commands())
 SLURM = {
     "scontrol_show_config": "ClusterName             = Aurochs 2\nMpiDefault     = none\nSLURM_VERSION = 23.11\n",
     "scontrol_show_partition_-o": (
