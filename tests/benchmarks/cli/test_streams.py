@@ -170,6 +170,21 @@ def test_only_what_can_be_resumed_says_so():
     assert done.stderr == "\ndlscale: interrupted\n"
 
 
+def test_a_signal_while_the_command_line_is_loaded_ends_it_without_a_traceback():
+    program = (
+        "import signal, sys\n"
+        "from dlscale.benchmarks import __main__ as program\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'click':\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "program.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
 def test_a_terminal_breaks_sentences_between_words(monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "30")
