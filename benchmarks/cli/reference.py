@@ -6,7 +6,7 @@ python -m dlscale.benchmarks.cli.reference
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -129,27 +129,12 @@ def _fields() -> Iterator[str]:
 
 
 def _verbs() -> Iterator[str]:
-    context = click.Context(cli)
-    verbs = [(verb, cli.get_command(context, verb)) for verb in VERBS]
-    commands = [each for verb, command in verbs if command for each in _commands(command, f"dlscale {verb}")]
-    users: dict[tuple[str, str], list[str]] = {}
-    for name, command in commands:
-        for option in _own(command):
-            users.setdefault((option.opts[0], option.help or ""), []).append(name.removeprefix("dlscale "))
-    shared = {option: names for option, names in users.items() if len(names) > 1}
     yield "## Verbs\n"
-    yield "Below, verbs only name the fields of a study that they take, and these options:\n"
-    for (flag, text), names in sorted(shared.items()):
-        # A field of a study has the same flag and another meaning: say of which verbs this one is.
-        ambiguous = flag.removeprefix("--").replace("-", "_") in OPTIONS
-        yield f"* `{flag}`{f' of {_listed(names)}' if ambiguous else ''}: {text}"
-    yield ""
-    for name, command in commands:
-        yield from _verb(command, name, shared)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+    context = click.Context(cli)
+    for verb in VERBS:
+        if command := cli.get_command(context, verb):
+            for name, each in _commands(command, f"dlscale {verb}"):
+                yield from _verb(each, name)
 
 
 def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
@@ -159,33 +144,25 @@ def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Co
             yield from _commands(sub, f"{name} {verb}")
 
 
-def _own(command: click.Command) -> list[click.Option]:
-    """The options of a verb that are no fields of a study, or mean something of their own."""
-    options = [option for option in command.params if isinstance(option, click.Option)]
-    return [option for option in options if _field(option) is None]
-
-
-def _field(option: click.Parameter) -> Option | None:
-    """The field of a study that an option sets, with the field's own meaning."""
-    field = OPTIONS.get(option.name or "")
-    return field if field and isinstance(option, click.Option) and option.help == field.help else None
-
-
-def _verb(command: click.Command, name: str, shared: Collection[tuple[str, str]]) -> Iterator[str]:
+def _verb(command: click.Command, name: str) -> Iterator[str]:
     about = (command.help or "").partition("\n\n")[0].replace("\n", " ")
     yield f"### `{name}`\n\n{' '.join(about.split())}\n"
-    own = _own(command)
-    fields = [option for option in command.params if _field(option)]
-    known = [option for option in own if (option.opts[0], option.help) in shared]
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    fields = [option for option in options if _is_field(option)]
     if len(fields) == sum(bool(option.panel) for option in OPTIONS.values()):
         yield "* the everyday options of a study, above"
-        fields = []
-    if named := [f"`{option.opts[0]}`" for option in (*fields, *known)]:
-        yield f"* {', '.join(named)}"
-    for option in own:
-        if option not in known:
+    elif fields:
+        yield f"* as above: {', '.join(f'`{option.opts[0]}`' for option in fields)}"
+    for option in options:
+        if option not in fields:
             yield f"* `{', '.join(option.opts)}`: {option.help}"
     yield ""
+
+
+def _is_field(option: click.Option) -> bool:
+    """Whether an option sets a field of a study, with the field's own meaning."""
+    field = OPTIONS.get(option.name or "")
+    return field is not None and option.help == field.help
 
 
 def backends() -> str:
