@@ -29,7 +29,6 @@ from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.nodes import load_average, node_facts
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
 from dlscale.benchmarks.systems.limits import read_limits
-from dlscale.collectives import Backend
 from dlscale.collectives.control import ControlPlane
 from dlscale.collectives.job import ServerSplit, split
 from dlscale.collectives.neighbours import (
@@ -138,7 +137,7 @@ def _connect(
         asked = carried = connect_neighbours(carrier, control=world, split=cell.split)
         beside = over_control(world, split=cell.split)
     halos = HaloMeter(carried) if carried else None
-    gathers = StepMeter(lambda: _gather_seconds(backend)) if cell.shard != NONE else None
+    gathers = StepMeter(lambda: [backend.gather_seconds()]) if cell.shard != NONE else None
     return LaunchContext(
         spec=spec,
         backend=backend,
@@ -152,11 +151,6 @@ def _connect(
         beside=beside,
         bucket_bytes=[] if any(case.cell.control == "exchange" for case in spec.cases) else None,
     )
-
-
-def _gather_seconds(backend: Backend) -> list[float] | None:
-    seconds = backend.gather_seconds()
-    return None if seconds is None else [seconds]
 
 
 def _pass_gates(context: LaunchContext, factory: ReplicaFactory) -> bool:

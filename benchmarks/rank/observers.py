@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.records.record import GpuMemory
 from dlscale.benchmarks.records.spool import Event, Halos, MeasuredWindow
@@ -202,13 +204,13 @@ def _resident_mark() -> int:
 class StepMeter(Observer):
     """What counters of this rank count per step in the windows after the warm-up."""
 
-    def __init__(self, read: Callable[[], Sequence[float] | None]) -> None:
-        """`read` gives what was counted so far; None where it is not known."""
+    def __init__(self, read: Callable[[], Sequence[float | None]]) -> None:
+        """`read` gives what was counted so far, or None where that is not known."""
         self._read = read
         self._begin()
 
     def _begin(self) -> None:
-        self._counted: list[Sequence[float] | None] = []  # before and after each window
+        self._counted: list[Sequence[float | None]] = []  # before and after each window
         self._num_steps = 0
         self._before = self._read()
 
@@ -226,11 +228,12 @@ class StepMeter(Observer):
 
     def take(self) -> list[float] | None:
         """What a step counts; the next case begins. None where that is not known."""
-        known, num_steps = [reading for reading in self._counted if reading is not None], self._num_steps
-        whole = len(known) == len(self._counted) and num_steps > 0
+        counts, num_steps = np.array(self._counted, np.float64), self._num_steps  # None is nan
         self._begin()
-        columns = zip(*known, strict=True) if whole else ()
-        return [(sum(column[1::2]) - sum(column[::2])) / num_steps for column in columns] or None
+        if not num_steps or np.isnan(counts).any():
+            return None
+        per_step: list[float] = ((counts[1::2] - counts[::2]).sum(axis=0) / num_steps).tolist()
+        return per_step
 
 
 class HaloMeter(StepMeter):
