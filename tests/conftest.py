@@ -24,6 +24,9 @@ settings.register_profile("nightly", max_examples=1000, **PATIENT)
 settings.load_profile("few")
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's C++ writes past pytest
+os.environ.setdefault(
+    "GRPC_ENABLE_FORK_SUPPORT", "0"
+)  # else a child begins with gRPC's complaints about its threads
 
 
 def pytest_collection_finish() -> None:
