@@ -25,7 +25,7 @@ from dlscale.collectives.algorithms.registry import SYNC, read_algorithm
 from dlscale.collectives.capabilities import carried_shards
 from dlscale.collectives.grpc_ps.messages import ELEMENTWISE
 from dlscale.collectives.sharding import NONE, PARAMETERS, check_sharding
-from dlscale.models.frameworks import FRAMEWORKS
+from dlscale.models.frameworks import FRAMEWORKS, check_precision
 from dlscale.models.workload import Preset, Workload
 
 
@@ -104,6 +104,11 @@ def refusal(training: Training) -> tuple[str, str] | None:
         except UsageError as error:
             return about, str(error)
     return None
+
+
+def _check_network(training: Training) -> None:
+    training.facts.check_framework(training.framework)
+    check_precision(training.study.precision, device=training.study.device)
 
 
 def _check_device(training: Training) -> None:
@@ -257,6 +262,7 @@ def _divisors(number: int, *, times: int = 1) -> str:
 
 # What each is about, in the order in which they are asked.
 CHECKS = {
+    "network": _check_network,
     "device": _check_device,
     "framework": _check_framework,
     "own model": _check_own_model,

@@ -28,7 +28,7 @@ from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NONE
 from dlscale.models import NAMES as WORKLOADS
-from dlscale.models.frameworks import FRAMEWORKS, check_precision
+from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.workload import SYNTHETIC, Input
 
 # Cells that share a launch, each with the file that it reads.
@@ -56,65 +56,40 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     (`tiers`) with separate blocks, numbered from t * launches on in tier t. Where the study says no number of launches
     it is what the comparisons of its backends need. Raises UsageError for what cannot be measured.
     """
-    for backend in study.backends:
-        one_of("backend", backend, BACKENDS)
-    networks, left_out = _networks(study)
-    frameworks = [name for name in study.frameworks if name in {framework for _, framework in networks}]
-    study = study.model_copy(update={"frameworks": frameworks})
+    for kind, known in (("backend", BACKENDS), ("framework", FRAMEWORKS)):
+        for name in getattr(study, f"{kind}s"):
+            one_of(kind, name, known)
     check_study(study, shape)
-    expansion = _Expansion(
-        study, shape=shape, environment=environment, paths=data_paths(data, study.workloads)
-    )
-    for training in expansion.asked(networks):
+    paths = data_paths(data, study.workloads)
+    expansion = _Expansion(study, shape=shape, environment=environment, paths=paths)
+    for training in expansion.asked():
         expansion.add(training)
     made = expansion.kept()
-    groups: dict[Size, dict[str, Group]] = {
-        size: {} for size in shape.sizes
-    }  # curves share base cases and controls
+    groups: dict[Size, dict[str, Group]] = {size: {} for size in shape.sizes}
     for training in made:
-        for group in expansion.groups(training):
+        for group in expansion.groups(training):  # curves share base cases and controls
             groups[training.size].setdefault(group[0][0].id, group)
     shape = replace(shape, sizes=tuple(size for size in shape.sizes if groups[size]))
-    cells = [cell for group in chain(*(members.values() for members in groups.values())) for cell, _ in group]
-    num_launches = study.launches or launches_needed(num_comparisons(cells))
-    study = study.model_copy(update={"launches": num_launches})
-    references = list(expansion.references(networks)) if study.reference_launches else []
     parts = [
         {name: group for size in sizes for name, group in groups[size].items()}
         for sizes in tiers(shape.sizes, policy)
     ]
+    cells = [cell for part in parts for group in part.values() for cell, _ in group]
+    trained = {training.framework for training in made}
+    study = study.model_copy(
+        update={
+            "frameworks": [name for name in study.frameworks if name in trained],
+            "launches": study.launches or launches_needed(num_comparisons(cells)),
+        }
+    )
+    references = list(expansion.references(made)) if study.reference_launches else []
     return Plan(
         study=study,
         launches=tuple(_blocks(study, [list(part.values()) for part in parts], references)),
-        num_launches=num_launches,
+        num_launches=study.launches or 1,
         shape=shape,
-        warnings=(*left_out, *expansion.warnings(), *_oversubscribed(shape)),
+        warnings=(*expansion.warnings(), *_oversubscribed(shape)),
     )
-
-
-def _networks(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
-    """The (workload, framework) pairs that can be trained, and a warning for each other one that `all` included.
-
-    Raises UsageError for a workload that is not written in a named framework, or in none that is left.
-    """
-    networks: list[tuple[str, str]] = []
-    left_out = []
-    for name in study.workloads:
-        facts, problems = study.facts(name), []
-        for framework in study.frameworks:
-            try:
-                one_of("framework", framework, FRAMEWORKS)
-                facts.check_framework(framework)
-                for precision in study.values_of("precision"):
-                    check_precision(precision, device=study.device)
-            except UsageError as error:
-                problems.append((framework, error))
-            else:
-                networks.append((name, framework))
-        if problems and (not study.every_framework or len(problems) == len(study.frameworks)):
-            raise problems[0][1]
-        left_out += [f"{name} in {framework} is left out: {error}" for framework, error in problems]
-    return networks, left_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +104,14 @@ class _Expansion:
     refused: list[tuple[Training, str, str]] = field(default_factory=list)  # with what it is about, and why
     inputs: dict[tuple[str, int], tuple[Input, str]] = field(default_factory=dict)  # with names in cells
 
-    def asked(self, networks: Sequence[tuple[str, str]]) -> Iterator[Training]:
+    def asked(self) -> Iterator[Training]:
         """All trainings that the study asks for."""
-        for (workload, framework), backend in product(networks, self.study.backends):
-            row, facts = capabilities(backend), self.study.facts(workload)
-            carried = [name for name in self.study.algorithms if name in row.algorithms]
-            for algorithm in (carried or self.study.algorithms[:1]) if row.exchanges else [SYNC]:
-                for variant, size in product(self.study.variants(backend, algorithm), self.shape.sizes):
+        study = self.study
+        for workload, framework, backend in product(study.workloads, study.frameworks, study.backends):
+            row, facts = capabilities(backend), study.facts(workload)
+            carried = [name for name in study.algorithms if name in row.algorithms]
+            for algorithm in (carried or study.algorithms[:1]) if row.exchanges else [SYNC]:
+                for variant, size in product(study.variants(backend, algorithm), self.shape.sizes):
                     if not self._has_place(backend, size):
                         continue
                     for num_servers in self._servers(backend, size):
@@ -174,6 +150,7 @@ class _Expansion:
         # What only 1 rank would refuse is no reason to refuse the others, for which it is a base case at most.
         counts = training.size.num_ranks > 1 or max(self.shape.ranks) == 1
         if {
+            "network": not study.every_framework,
             "device": not study.every_backend,
             "framework": named and none_left,
             "own model": named,
@@ -212,6 +189,8 @@ class _Expansion:
         ranks: dict[tuple[str, str, str], set[int]] = {}
         for training, about, problem in self.refused:
             what = training.curve + f" in {training.framework}" * (about != "device")
+            if about == "network":
+                what = f"{training.facts.name} in {training.framework}"
             if about in ("size", "split"):
                 what = training.facts.name + f", split {training.study.split}" * ("split" in self.study.axes)
             if about != "setup":  # without what to do
@@ -303,19 +282,19 @@ class _Expansion:
                 controls.append("exchange")
         return controls
 
-    def references(self, networks: Sequence[tuple[str, str]]) -> Iterator[Group]:
+    def references(self, made: Sequence[Training]) -> Iterator[Group]:
         """The whole-machine runs: one for all batches, whose own is the first."""
-        seen = set()
+        seen: set[str] = set()
         cores = self.shape.num_cores
         if self.shape.cores_per_rank == cores:
             return
-        for (workload, framework), variant in product(networks, self.study.variants()):
-            training = Training(
-                study=variant, facts=self.study.facts(workload), framework=framework, backend="none", algorithm=SYNC,
-                size=Size(1, 1), num_servers=0,
-                shape=replace(self.shape, cores_per_rank=cores, threads_per_rank=cores),
+        shape = replace(self.shape, cores_per_rank=cores, threads_per_rank=cores)
+        networks = {(training.facts.name, training.framework): training for training in made}
+        for training, variant in product(networks.values(), self.study.variants()):
+            whole = replace(
+                training, study=variant, backend="none", algorithm=SYNC, size=Size(1, 1), num_servers=0, shape=shape
             )  # fmt: skip
-            cell, path = self.cell(training, "whole_machine")
+            cell, path = self.cell(whole, "whole_machine")
             alike = cell.model_copy(update={"local_batch": 1, "global_batch": 1}).id
             if alike not in seen:
                 seen.add(alike)
@@ -332,6 +311,7 @@ def _shared(training: Training) -> tuple[object, ...]:
 
 # What a refusal may leave nothing of: then it is an error. Of sizes only those that the user named count.
 _ASKED: dict[str, tuple[Callable[[Training], object], ...]] = {
+    "network": (lambda training: training.facts.name,),
     "algorithm": (lambda training: training.algorithm,),
     "shard": (lambda training: training.study.shard,),
     "servers": (lambda training: training.num_servers > 0,),
