@@ -7,6 +7,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, TypeVar
@@ -75,11 +76,9 @@ def ask(
         if not wait(process, limit_seconds):
             raise TooLateError(f"no answer within {limit_seconds:.0f} s")
         lines, reasons = _lines(output), _lines(complaints)
-    try:
+    with suppress(ValidationError):
         if not process.returncode:
             return answer.model_validate_json(lines[-1] if lines else "")
-    except ValidationError:
-        pass
     raise NoAnswerError(
         redact(reasons[-1] if reasons else f"no answer, exit status {process.returncode}"),
         files=[match[1] for match in map(_FRAME.match, reasons) if match],

@@ -141,22 +141,18 @@ def describe(question: Question) -> Probe:
 
 def see_gpus(frameworks: Iterable[str]) -> list[SeenGpus]:
     """The GPUs that these frameworks of this Python see, which starts them."""
-    seen = []
-    for framework in frameworks:
-        gpus = gpu_module(framework)
-        backend, library = gpus.exchange_library()
-        seen.append(
-            SeenGpus(
-                framework=framework,
-                version=gpus.version(),
-                names=gpus.names(),
-                libraries=gpus.libraries(),
-                backend=backend,
-                library=library,
-                without_tf32=gpus.without_tf32(),
-            )
+    return [
+        SeenGpus(
+            framework=framework,
+            version=gpus.version(),
+            names=gpus.names(),
+            libraries=gpus.libraries(),
+            backend=gpus.exchange_library()[0],
+            library=gpus.exchange_library()[1],
+            without_tf32=gpus.without_tf32(),
         )
-    return seen
+        for framework, gpus in ((name, gpu_module(name)) for name in frameworks)
+    ]
 
 
 def _compiler() -> str:
@@ -193,21 +189,13 @@ def commit() -> str:
 
 
 def _misplaced(frameworks: Iterable[str]) -> dict[str, str]:
-    """Files of frameworks on PYTHONPATH whose version is that of a package that lies elsewhere, or of none."""
+    """Files of frameworks that PYTHONPATH puts first, without a version beside them."""
     files = {name: str(spec.origin) for name in frameworks if (spec := importlib.util.find_spec(name))}
     return {
         name: file
         for name, file in files.items()
-        if shadowing([file])
-        and not any(_holds(package, file) for package in PACKAGES if name in PACKAGES[package])
+        if shadowing([file]) and not any(Path(file).parents[1].glob(f"{name}*-info"))
     }
-
-
-def _holds(package: str, file: str) -> bool:
-    try:
-        return Path(file).is_relative_to(Path(str(metadata.distribution(package).locate_file(""))))
-    except metadata.PackageNotFoundError:
-        return False
 
 
 def _describe_mpi() -> tuple[Flavour | None, str | None, str | None]:

@@ -325,7 +325,7 @@ def _write(
     failure: Failure | None,
 ) -> Record:
     """The record of the launch's case number `index`, written. Raises ValueError as `assemble` and `Store.add`."""
-    case, latest = prepared.spec.cases[index], None
+    case = prepared.spec.cases[index]
     saved, folder = None, prepared.spec.checkpoints_of(case)
     if folder and case.cell.target:
         latest = _latest(store, case)
@@ -345,10 +345,9 @@ def _write(
 
 def _latest(store: Store, case: Case) -> Record | None:
     """The latest attempt at a case; None also where it is damaged, which the reports name."""
-    try:
+    with suppress(UsageError):
         return store.latest(case)
-    except UsageError:
-        return None
+    return None
 
 
 def _damage_failure(problem: str, kept: Path, failure: Failure | None) -> Failure:

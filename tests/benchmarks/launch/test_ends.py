@@ -1,14 +1,15 @@
-"""Who of several processes ended first."""
+"""Which of several processes ended first, and for how long all have been silent."""
 
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from dlscale.benchmarks.launch import supervisor
-from dlscale.benchmarks.launch.supervisor import EndWatch
+from dlscale.benchmarks.launch.supervisor import EndWatch, Watchdog, last_heartbeat
 from dlscale.benchmarks.records.spool import RankError, SpoolWriter, format_event
 from tests.benchmarks.spools import rank_info
 
@@ -111,3 +112,23 @@ def test_a_rank_that_is_stopped_when_another_ends_is_known(start, tmp_path, monk
         dead(children[1])
         watch.look()
         assert watch.stopped == [1]
+
+
+@pytest.mark.parametrize("jump", [-86400.0, 86400.0])
+def test_a_clock_that_jumps_makes_no_silence(tmp_path, jump):
+    """File times follow the clock that people set; the silence does not."""
+    path = tmp_path / "rank-00000.jsonl"
+    path.write_text("{}\n")
+    silence = Watchdog()
+    silence.seconds(last_heartbeat(tmp_path))
+    now = time.time() + jump
+    os.utime(path, (now, now))
+    assert silence.seconds(last_heartbeat(tmp_path)) < 1.0
+    time.sleep(0.05)
+    assert 0.05 <= silence.seconds(last_heartbeat(tmp_path)) < 1.0
+
+
+def test_without_any_rank_it_counts_from_the_beginning(tmp_path):
+    silence = Watchdog()
+    time.sleep(0.05)
+    assert 0.05 <= silence.seconds(last_heartbeat(tmp_path)) < 1.0
