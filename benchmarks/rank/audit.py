@@ -14,22 +14,23 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
-from dlscale.benchmarks.rank.deviation import Bounds, Snapshot, deviation, whole_share
-from dlscale.benchmarks.rank.reference import BackedUp, Reference, reference_of
+from dlscale.benchmarks.rank.deviation import Snapshot, deviation, whole_share
+from dlscale.benchmarks.rank.reference import AuditedTraining, Reference, reference_of
 from dlscale.benchmarks.rank.sample_order import num_wrong_samples
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.algorithms import downpour
-from dlscale.collectives.backend import BackedUpTrainer, Backend, CountingTrainer, Trainer
-from dlscale.collectives.control import Communicator
+from dlscale.collectives.backend import GATHER_SIZES, BackedUpTrainer, Backend, CountingTrainer
+from dlscale.collectives.sharding import NONE, PARAMETERS
+from dlscale.collectives.training.replica_trainer import bytes_of
 from dlscale.models.weights import NUM_DRAWN
-from dlscale.models.workload import Replica, Shard, State
+from dlscale.models.workload import State
 
-Measure = Callable[[Snapshot, Snapshot, Snapshot], Sequence[float]]
-"""Deviations of what is there after some steps, from (before, after, expected)."""
+Measure = Callable[[Snapshot, Snapshot, Snapshot], dict[str, float]]
+"""Deviations by the names of their gates, of what is there after some steps: from (before, after, expected)."""
 
 # Where replays are not exact: how many more there are of what is beyond its bound, how many times their largest
 # difference from the first one is allowed then, and up to where it can tell anything: a mean that is halved, or a step
@@ -39,26 +40,6 @@ ALLOWED_NOISES = 4.0
 MOST_NOISE = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditedTraining:
-    """A trainer, and what its replay needs beside it."""
-
-    trainer: Trainer
-    backend: Backend
-    make_reference: Callable[[], Replica]  # with the samples and seed of the trainer's replica; called once
-    control: Communicator  # of the ranks
-    shard: Shard  # the trainer's
-    bounds: Bounds
-    passed: Callable[[int], None] = lambda _: None  # is given the number of steps outside of windows
-    num_skipped: Callable[[], int] = lambda: 0  # samples that this rank left out so far
-    held_out: float = 0.0  # share of the input's samples that no batch has
-    order: int = 0  # of the samples, beside the order that all trainings share
-    follow: Callable[[Replica, int], None] = lambda *_: None  # sets what that step has of its own
-    step: Callable[[], None] | None = None  # takes an audited step; None: the trainer's own
-    # Around what is no part of the training, so that nothing else is counted meanwhile.
-    aside: Callable[[], AbstractContextManager[Any]] = nullcontext
-
-
 @dataclass(slots=True)
 class Judged:
     """The largest of some deviations, and the largest among replays of the same steps, where that was asked."""
@@ -66,17 +47,15 @@ class Judged:
     bound: float
     value: float = 0.0
     noise: float = 0.0
-    count: int = 0
 
     def add(self, value: float) -> bool:
         """Returns whether it is beyond the bound."""
-        self.value, self.count = max(self.value, value), self.count + 1
+        self.value = max(self.value, value)
         return value > self.bound
 
     def add_noise(self, value: float) -> None:
         """Of a further replay; numbers that are not finite say nothing."""
-        if math.isfinite(value):
-            self.noise = max(self.noise, value)
+        self.noise = max(self.noise, value if math.isfinite(value) else 0.0)
 
     def gate(self, name: str, detail: str, *, control: Any) -> Gate:
         """The worst of all ranks; collective."""
@@ -110,56 +89,46 @@ def turns(backend: Backend, num_ranks: int) -> list[range]:
 
 
 class Replay:
-    """Lets a trainer take steps, and replays them by a reference. Collective."""
+    """Lets a trainer take steps, and replays them by a reference. Collective.
 
-    def __init__(self, training: AuditedTraining, *, gate: bool = False) -> None:
-        self.training, self._gate = training, gate
+    `judged` has what came out, by the names of gates with their bounds.
+    """
+
+    def __init__(self, training: AuditedTraining, bounds: dict[str, float], *, gate: bool = False) -> None:
+        self.training, self._bounds, self._gate = training, bounds, gate
         self.num_taken = 0  # steps of this rank in this launch
-        self.wrong_samples, self.miscounted = Judged(0.0), Judged(0.0)
-        self._reference: Reference | None = None
+        self.judged: dict[str, Judged] = {}
         servers = training.backend.capabilities.servers
         # Of a training that is resumed.
         self._first = 0 if servers or gate else _num_drawn(training.trainer.held(slots=False))
 
-    @property
+    @cached_property
     def reference(self) -> Reference:
-        if self._reference is None:
-            training = self.training
-            self._reference = reference_of(
-                training.make_reference(),
-                training.trainer,
-                gate=self._gate,
-                backend=training.backend,
-                control=training.control,
-                bounds=training.bounds,
-                follow=training.follow,
-            )
-        return self._reference
+        """Made when the first steps are looked at."""
+        return reference_of(self.training, gate=self._gate)
 
     def look(self) -> State:
         """The trainer's state; it must have drawn a batch in every step."""
         self.training.trainer.synchronize()
         state = self.reference.state()
-        if not self._gate:
-            self.wrong_samples.add(abs(_num_drawn(state) - self._first - self._num_batches()))
+        self._note("audit_samples", abs(_num_drawn(state) - self._first - self._num_batches()))
         return state
 
     def can_replay(self) -> bool:
         """Whether no rank left out samples, after which no replica can find the next ones from a state."""
         return not any(self.training.control.allgather(self.training.num_skipped()))
 
-    def take_turn(self, turn: range, judged: Sequence[Judged], measure: Measure) -> None:
+    def take_turn(self, turn: range, measure: Measure) -> None:
         """Let the ranks of a turn step while all others wait, and judge their last steps."""
-        control, delay = self.training.control, self.training.backend.delay
-        is_mine, state, late = control.Get_rank() in turn, None, None
+        trainer, delay = self.training.trainer, self.training.backend.delay
+        is_mine, late = self.training.control.Get_rank() in turn, None
         before, num_steps = self.reference.turn_steps(self.num_taken, gate=self._gate)
-        if until := int(self.training.trainer.settings().get("pipelined_until_step", 0)) if delay else 0:
+        if until := int(trainer.settings().get("pipelined_until_step", 0)) if delay else 0:
             # Past the begin of a cool-down, if it is due.
             before = until + 1 - self.num_taken if self.num_taken <= until <= self.num_taken + delay else 0
             delay = 0 if self.num_taken + before > until else delay
         self._step(before * is_mine)
-        if is_mine:
-            state = self.look()
+        state = self.look() if is_mine else None
         if delay:
             self._step(delay)
             late = self.look()
@@ -168,16 +137,10 @@ class Replay:
             self._check_count()
         if self.can_replay():
             self.reference.turn = turn
-            self.judge(state, judged, measure, num_steps=num_steps, late=late)
+            self.judge(state, measure, num_steps=num_steps, late=late)
 
     def judge(
-        self,
-        state: State | None,
-        judged: Sequence[Judged],
-        measure: Measure,
-        *,
-        num_steps: int,
-        late: State | None = None,
+        self, state: State | None, measure: Measure, *, num_steps: int, late: State | None = None
     ) -> None:
         """Note how far what the trainer holds is from a replay of its last steps, from `state` on.
 
@@ -189,8 +152,7 @@ class Replay:
 
         def replay() -> Snapshot:
             if state is None:
-                for _ in range(num_steps):
-                    reference.idle()
+                reference.idle(num_steps)
                 return {}
             reference.begin(state)
             for number in range(last + 1 - num_steps, last):
@@ -203,41 +165,45 @@ class Replay:
             reference.apply(gradients, last)
             return reference.seen()
 
-        before, after = Snapshot(), Snapshot()
+        before, after, beyond = Snapshot(), Snapshot(), list[bool]()
         if state is not None:
             after = reference.seen_in_trainer()
             reference.begin(late or state)
             before = _copied(reference.seen())
         expected = replay()
-        beyond: list[bool] = []
         if state is not None:
-            found = measure(before, after, expected)
-            beyond = [one.add(value) for one, value in zip(judged, found, strict=True)]
+            beyond = [self._note(*found) for found in measure(before, after, expected).items()]
         if self.training.bounds.exact or not any(self.training.control.allgather(any(beyond))):
             return
         expected = _copied(expected)
         for _ in range(NUM_REPLAYS):
             again = replay()
-            if state is not None:
-                for one, value in zip(judged, measure(before, again, expected), strict=True):
-                    one.add_noise(value)
+            for name, value in measure(before, again, expected).items() if again else ():
+                self.judged[name].add_noise(value)
+
+    def _note(self, name: str, value: float) -> bool:
+        return name in self._bounds and self.judged_as(name).add(value)  # a gate looks at less
+
+    def judged_as(self, name: str) -> Judged:
+        """What came out by that name; made if nothing did."""
+        return self.judged.setdefault(name, Judged(self._bounds[name]))
 
     def _step(self, num_steps: int) -> None:
         """Between two moments in which all ranks are here and nothing is under way."""
-        trainer = self.training.trainer
         self.training.control.Barrier()
         for _ in range(num_steps):
-            (self.training.step or trainer.step)()
+            (self.training.step or self.training.trainer.step)()
             self.num_taken += 1
         if num_steps:
-            trainer.synchronize()
+            self.training.trainer.synchronize()
         self.training.control.Barrier()
 
     def _num_batches(self) -> int:
         """That the trainer has to have drawn in this launch."""
-        if isinstance(self.reference, BackedUp):
-            return cast(BackedUpTrainer, self.training.trainer).num_computed()
-        return self.num_taken
+        backend = self.training.backend
+        if backend.num_accepted is None or not backend.in_step:
+            return self.num_taken
+        return cast(BackedUpTrainer, self.training.trainer).num_computed()
 
     def _check_samples(self, state: State, delay: int) -> None:
         """Of the reference's last batch, if there was one since `state`."""
@@ -250,24 +216,17 @@ class Replay:
                 held_out=training.held_out,
                 order=training.order,
             )
-            self.wrong_samples.add(wrong)
+            self._note("audit_samples", wrong)
 
     def _check_count(self) -> None:
         """The servers have taken up all that ranks pushed, and once."""
-        training, accepted = self.training, self.training.backend.num_accepted
-        num_ranks = training.control.Get_size()
-        pushed = training.control.allreduce(self.num_taken) if accepted is None else accepted * self.num_taken
-        missing = pushed - cast(CountingTrainer, training.trainer).num_applied()
-        self.miscounted.add(max(-missing, missing - num_ranks * self.reference.most_waiting))
+        control, accepted = self.training.control, self.training.backend.num_accepted
+        pushed = control.allreduce(self.num_taken) if accepted is None else accepted * self.num_taken
+        missing = pushed - cast(CountingTrainer, self.training.trainer).num_applied()
+        self._note("audit_count", max(-missing, missing - control.Get_size() * self.reference.most_waiting))
 
 
-AUDITS = {
-    "audit_step": "change of each tensor in {where} of the timed trainer against a replay, of the expected change",
-    "audit_scale": "projection of the deviation in {where} on the expected change, less rounding",
-    "audit_window": "change of the weights in the steps of {window}, against a replay",
-    "audit_samples": "samples that are not those of this rank's shard and step, and batches too many or too few",
-    "audit_count": "gradients that the servers count beyond the steps that ranks took, or miss",
-}
+SINGLE, TURNS = "single steps", "turns of ranks whose others wait"
 LATE, APART = "gradients are applied late", "ranks do not wait for each other, and turns are replayed"
 SKIPPED, UNKNOWN = "samples were left out", "whose gradients an update took is not known"
 
@@ -275,19 +234,20 @@ SKIPPED, UNKNOWN = "samples were left out", "whose gradients an update took is n
 class ReplayAudit:
     """When the steps of a timed trainer are replayed, and what comes out. Collective."""
 
-    num_opening = 1  # first step of a training to a target; further ones have its optimizer's state
-
     def __init__(self, training: AuditedTraining) -> None:
-        self._training, self._replay = training, Replay(training)
         backend, bounds = training.backend, training.bounds
-        self._is_known = backend.asynchronous or backend.in_step
+        allowed = {"audit_step": bounds.share, "audit_scale": bounds.scale, "audit_window": bounds.window}
+        self._training = training
+        self._replay = Replay(training, allowed | {"audit_samples": 0.0, "audit_count": 0.0})
         self._has_windows = backend.in_step and not backend.delay
-        self._turns = turns(backend, training.control.Get_size())
-        self._step, self._scale, self._whole = map(Judged, (bounds.share, bounds.scale, bounds.window))
+        self._turns = (
+            turns(backend, training.control.Get_size()) if backend.in_step or backend.asynchronous else []
+        )
         self._open: tuple[State, int] | None = None
         self._drawn, self._window = -1, "stretches drawn by lot"
 
     def count(self, num_steps: int) -> None:
+        """So many steps were taken in a window; not collective."""
         self._replay.num_taken += num_steps
 
     def before_warm(self) -> None:
@@ -298,13 +258,12 @@ class ReplayAudit:
 
     def warmed_up(self) -> None:
         """Replay a turn, if no step could be so far."""
-        if not self._step.count:
+        if "audit_step" not in self._replay.judged:
             self._take_turns(self._one_turn())
 
     def begin(self, num_windows: int) -> None:
         self._drawn = draw(num_windows, control=self._training.control)
-        if self._has_windows:
-            self._window = f"timed window {self._drawn + 1} of {num_windows}, drawn by lot"
+        self._window = f"timed window {self._drawn + 1} of {num_windows}, drawn by lot"
 
     def before(self, window: int) -> None:
         if window == self._drawn:
@@ -335,57 +294,65 @@ class ReplayAudit:
         with self._training.aside():
             self._training.trainer.synchronize()
             num_steps = self._replay.num_taken - num_taken
-            if num_steps == 1 and not whole:
-                self._replay.judge(state, (self._step, self._scale), self._measure, num_steps=1)
-            else:
-                self._replay.judge(state, (self._whole,), self._measure_whole, num_steps=num_steps)
+            measure = self._of_step if num_steps == 1 and not whole else self._of_window
+            self._replay.judge(state, measure, num_steps=num_steps)
+
+    def gates(self) -> list[Gate]:
+        """The worst of all ranks."""
+        backend, control, judged = self._training.backend, self._training.control, self._replay.judged
+        known = set().union(*control.allgather(set(judged)))
+        where = TURNS if backend.asynchronous else SINGLE
+        details = {
+            "audit_step": f"change of each tensor in {where} against a replay, of the expected change",
+            "audit_scale": f"projection of the deviation in {where} on the expected change, less rounding",
+            "audit_window": f"change of the weights in the steps of {self._window}, against a replay",
+            "audit_samples": "samples that are not those of this rank's shard and step, and batches too many or few",
+        }
+        if backend.capabilities.servers:
+            details["audit_count"] = "gradients that servers count beyond the steps that ranks took, or miss"
+        why = SKIPPED if self._turns else UNKNOWN
+        no_window = APART if backend.asynchronous else LATE if backend.delay else why
+        gates = [
+            self._replay.judged_as(name).gate(name, detail, control=control)
+            if name in known
+            else unaudited(name, no_window if name == "audit_window" else why)
+            for name, detail in details.items()
+        ]
+        return [*gates, self._shards_gate()] if "audit_step" in known and backend.shard != NONE else gates
 
     def _one_turn(self) -> list[range]:
-        return [self._turns[draw(len(self._turns), control=self._training.control)]]
+        return [self._turns[draw(len(self._turns), control=self._training.control)]] if self._turns else []
 
     def _take_turns(self, order: Sequence[range]) -> None:
-        if not self._is_known:
-            return
         taken = self._replay.num_taken
         with self._training.aside():
             for turn in order:
-                self._replay.take_turn(turn, (self._step, self._scale), self._measure)
+                self._replay.take_turn(turn, self._of_step)
         self._training.passed(self._replay.num_taken - taken)
 
-    def _measure(self, before: Snapshot, after: Snapshot, expected: Snapshot) -> Sequence[float]:
-        noisy = self._replay.reference.noisy
-        found = deviation(before, after, expected, bounds=self._training.bounds, noisy=noisy)
-        return found.share, found.scale
+    def _of_step(self, *seen: Snapshot) -> dict[str, float]:
+        found = deviation(*seen, bounds=self._training.bounds, noisy=self._replay.reference.noisy)
+        return {"audit_step": found.share, "audit_scale": found.scale}
 
-    def _measure_whole(self, before: Snapshot, after: Snapshot, expected: Snapshot) -> Sequence[float]:
-        return [whole_share(before, after, expected, noisy=self._replay.reference.noisy)]
+    def _of_window(self, *seen: Snapshot) -> dict[str, float]:
+        return {"audit_window": whole_share(*seen, noisy=self._replay.reference.noisy)}
 
-    def gates(self) -> list[Gate]:
-        control, backend = self._training.control, self._training.backend
-        counts = control.allgather((self._step.count, self._whole.count))
-        num_steps, num_windows = (sum(column) for column in zip(*counts, strict=True))
-        why = SKIPPED if self._is_known else UNKNOWN
-        found = {}
-        if num_steps:
-            found = {
-                "audit_step": self._step,
-                "audit_scale": self._scale,
-                "audit_samples": self._replay.wrong_samples,
-            }
-        if num_windows:
-            found["audit_window"] = self._whole
-        if backend.capabilities.servers and self._is_known:
-            found["audit_count"] = self._replay.miscounted
-        turn = "turns of ranks whose others wait" if backend.asynchronous else "single steps"
-        names = [name for name in AUDITS if name != "audit_count" or backend.capabilities.servers]
-        reasons = {"audit_window": APART if backend.asynchronous else LATE if backend.delay else why}
-        where = {"where": turn, "window": self._window}
-        return [
-            found[name].gate(name, AUDITS[name].format(**where), control=control)
-            if name in found
-            else unaudited(name, reasons.get(name, why))
-            for name in names
-        ]
+    def _shards_gate(self) -> Gate:
+        """A rank's state is nearer to its part than to the whole, and its weights are gathered for each pass."""
+        training, replica = self._training, self._replay.reference.replica
+        own, whole = training.trainer.state_bytes(), bytes_of(replica.held())
+        pairs = [(own.optimizer or 0, whole.optimizer or 0)]
+        missing, size = 0, training.control.Get_size()
+        if training.backend.shard == PARAMETERS and size > 1:
+            settings = training.trainer.settings()
+            pairs.append((own.parameters, whole.parameters))
+            num_gathers, units = len(str(settings.get(GATHER_SIZES, "")).split(",")), int(settings["units"])
+            # The last unit is the network's rest. Of several losses each network is whole for a step.
+            missing = (2 * (units - 1) if len(replica.objectives) == 1 else units) - num_gathers
+        kept = math.inf if missing > 0 else max((part / total for part, total in pairs if total), default=0.0)
+        detail = "part of the sharded state that a rank keeps; infinite if gathers of a step are missing"
+        worst = max(training.control.allgather(kept))
+        return Gate.at_most((1 + 1 / size) / 2, worst, name="audit_shards", detail=detail)
 
 
 def _num_drawn(state: State) -> int:

@@ -8,18 +8,17 @@ a kind: rounding has another sign in every element and cancels in it, a mean tha
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.models.weights import NUM_DRAWN, SLOTS, WEIGHT
+from dlscale.models.weights import SLOTS, WEIGHT
 from dlscale.models.workload import State, Weights
 
-CENTRE = "centre"  # of elastic averaging
-VELOCITY = "velocity"  # likewise, with momentum
+CENTRE, VELOCITY = "centre", "velocity"  # of elastic averaging
 QUADRATIC = frozenset({"exp_avg_sq", "v"})  # second moments: rounding does not cancel in squares
 
 # A float32 that was stored, and the few operations before: in units of its value.
@@ -66,23 +65,16 @@ def bounds_for(*, precision: str, compressed: bool = False, device: str = "cpu")
 def snapshot(
     weights: Sequence[Any], state: State, *, centre: Sequence[Any] = (), velocity: Sequence[Any] = ()
 ) -> Snapshot:
-    """What can be compared of a training: weights in order, and what optimizers keep in `state`."""
-    named = ((WEIGHT, weights), (CENTRE, centre), (VELOCITY, velocity))
-    arrays = {f"{kind}.{place}": array for kind, own in named for place, array in enumerate(own)}
+    """Weights in order, and what optimizers keep in `state`."""
+    named = {WEIGHT: weights, CENTRE: centre, VELOCITY: velocity}
+    arrays = {f"{kind}.{place}": array for kind, own in named.items() for place, array in enumerate(own)}
     return arrays | {name: value for name, value in state.items() if name.startswith(SLOTS)}
-
-
-def changed(held: State) -> Snapshot:
-    """What a step changes of what a trainer or a replica holds: all but the number of batches."""
-    return {name: value for name, value in held.items() if name != NUM_DRAWN}
 
 
 def noisy_weights(gradients: Weights, *, bounds: Bounds) -> set[str]:
     """Names of the weights whose mean gradients are rounding."""
-    largest = [
-        max(float(np.max(gradient, initial=0.0)), -float(np.min(gradient, initial=0.0)))  # without |gradient|
-        for gradient in gradients
-    ]
+    # Without |gradient|, which would be another array.
+    largest = [max(float(np.max(g, initial=0.0)), -float(np.min(g, initial=0.0))) for g in gradients]
     limit = bounds.noise * max(largest, default=0.0)
     return {f"{WEIGHT}.{place}" for place, value in enumerate(largest) if value < limit}
 
@@ -105,12 +97,13 @@ def deviation(
     for kind, names in _by_kind(set(expected) - set(noisy)).items():
         if all(np.array_equal(after[name], expected[name]) for name in names):
             continue  # mostly, and then no sums are needed
-        lengths = _Lengths.of(before, after, expected, names)
-        if lengths is None:
-            return Deviation(math.inf, math.inf)
-        share = max(share, lengths.worst_share(bounds.floor))
+        size, error, change, along, rounding = _lengths(before, after, expected, names)
+        rms = change / np.sqrt(size)
+        beyond = (error - rounding) / np.sqrt(size)
+        share = max(share, _ratio(beyond, np.maximum(rms, bounds.floor * rms.max())))
         if kind not in QUADRATIC:
-            scale = max(scale, lengths.scale())
+            projected = abs(along.sum()) - np.sum(rounding * change) / 4
+            scale = max(scale, _ratio(projected, np.sum(change**2)))
     return Deviation(share, scale)
 
 
@@ -121,13 +114,8 @@ def whole_share(
     names = [name for name in expected if _kind(name) in (WEIGHT, CENTRE) and name not in noisy]
     if all(np.array_equal(after[name], expected[name]) for name in names):
         return 0.0
-    lengths = _Lengths.of(before, after, expected, names)
-    if lengths is None:
-        return math.inf
-    error, change, rounding = (
-        np.linalg.norm(one) for one in (lengths.error, lengths.change, lengths.rounding)
-    )
-    return float(_ratio(error - rounding, change))
+    _, error, change, _, rounding = _lengths(before, after, expected, names)
+    return _ratio(np.linalg.norm(error) - np.linalg.norm(rounding), np.linalg.norm(change))
 
 
 def worst_element(before: Snapshot, after: Snapshot, expected: Snapshot, *, roundings: int = 1) -> float:
@@ -139,63 +127,42 @@ def worst_element(before: Snapshot, after: Snapshot, expected: Snapshot, *, roun
     """
     worst = 0.0
     for names in _by_kind(expected).values():
-        largest = [
-            float(np.max(np.abs(expected[n] - before[n].astype(np.float64)), initial=0.0)) for n in names
-        ]
-        floor = FLOOR * max(largest)
-        for name, scale in zip(names, largest, strict=True):
-            error = float(np.max(np.abs(after[name].astype(np.float64) - expected[name]), initial=0.0))
-            if not (math.isfinite(error) and math.isfinite(scale)):
-                return math.inf
-            rounding = roundings * float(np.spacing(np.max(np.abs(before[name]), initial=0)))
-            worst = max(worst, float(_ratio(error - rounding, max(scale, floor))))
+        changes = [_largest(expected[name], before[name]) for name in names]
+        for name, change in zip(names, changes, strict=True):
+            rounding = roundings * np.spacing(np.max(np.abs(before[name]), initial=0))
+            error = _largest(after[name], expected[name]) - rounding
+            worst = max(worst, _ratio(error, max(change, FLOOR * max(changes))))
     return worst
 
 
-@dataclass(frozen=True, slots=True)
-class _Lengths:
-    """Lengths (L2) of tensors' deviation, expected change and rounding; `along` is the product of the first two."""
-
-    size: NDArray[np.float64]
-    error: NDArray[np.float64]
-    change: NDArray[np.float64]
-    along: NDArray[np.float64]
-    rounding: NDArray[np.float64]
-
-    @classmethod
-    def of(
-        cls, before: Snapshot, after: Snapshot, expected: Mapping[str, NDArray[Any]], names: Sequence[str]
-    ) -> _Lengths | None:
-        """Those of the named tensors; None where a number is not finite."""
-        rows = [_sums(before.get(name), after[name], expected[name]) for name in names]
-        size, error, change, along, value = np.array(rows).T
-        if not np.isfinite(rows).all():
-            return None
-        return cls(size, np.sqrt(error), np.sqrt(change), along, LAST_PLACE * np.sqrt(value))
-
-    def worst_share(self, floor: float) -> float:
-        rms = self.change / np.sqrt(self.size)
-        beyond = (self.error - self.rounding) / np.sqrt(self.size)
-        return float(np.max(_ratio(beyond, np.maximum(rms, floor * rms.max()))))
-
-    def scale(self) -> float:
-        rounding = np.sum(self.rounding * self.change) / 4
-        return float(_ratio(abs(np.sum(self.along)) - rounding, np.sum(self.change**2)))
+def _largest(one: NDArray[Any], other: NDArray[Any]) -> float:
+    """The largest difference of two arrays' elements."""
+    return float(np.max(np.abs(one.astype(np.float64) - other), initial=0.0))
 
 
-def _sums(old: NDArray[Any] | None, new: NDArray[Any], expected: NDArray[Any]) -> tuple[float, ...]:
-    """The size, and sums of squares of the error, the change, their product, and of the values."""
-    value: Any = expected.astype(np.float64).reshape(-1)
-    error = new.reshape(-1) - value
-    # What optimizers keep is made in their first step.
-    change = value if old is None else value - old.reshape(-1)
-    return max(1, value.size), error @ error, change @ change, error @ change, value @ value
+def _lengths(
+    before: Snapshot, after: Snapshot, expected: Snapshot, names: Sequence[str]
+) -> tuple[NDArray[np.float64], ...]:
+    """Of each tensor its size; lengths (L2) of error and change; their product; and the length of its rounding."""
+    rows = []
+    for name in names:
+        value: Any = expected[name].astype(np.float64).reshape(-1)
+        error = after[name].reshape(-1) - value
+        # What optimizers keep is made in their first step.
+        change = value - before[name].reshape(-1) if name in before else value
+        rows.append((max(1, value.size), error @ error, change @ change, error @ change, value @ value))
+    found = np.array(rows).T
+    size, error, change, along, values = found if np.isfinite(found).all() else found * math.nan
+    return size, np.sqrt(error), np.sqrt(change), along, LAST_PLACE * np.sqrt(values)
 
 
-def _ratio(part: Any, whole: Any) -> NDArray[Any]:
-    """Zero where the part is not positive, infinite where the whole is zero else."""
+def _ratio(part: Any, whole: Any) -> float:
+    """The largest; zero where the part is not positive, infinite where a number is not finite or the whole is zero."""
+    parts, wholes = np.atleast_1d(part, whole)
+    if not (np.isfinite(parts).all() and np.isfinite(wholes).all()):
+        return math.inf
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(np.asarray(part) > 0, np.divide(part, whole), 0.0)
+        return float(np.max(np.where(parts > 0, parts / wholes, 0.0), initial=0.0))
 
 
 def _by_kind(names: Collection[str]) -> dict[str, list[str]]:

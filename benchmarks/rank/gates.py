@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Sequence
 from typing import Any
 
-from dlscale.benchmarks.rank.audit import AuditedTraining, Judged, Replay, turns
+from dlscale.benchmarks.rank.audit import Replay, turns
 from dlscale.benchmarks.rank.deviation import ROUNDED, Snapshot, bounds_for, deviation, worst_element
 from dlscale.benchmarks.rank.process import boot_id
+from dlscale.benchmarks.rank.reference import AuditedTraining
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
 from dlscale.models.workload import Replica, ReplicaFactory, Shard, Weights
@@ -50,50 +50,43 @@ def update_gates(
     that long the gradients of others may vanish, and would show nothing. Of the first gradients to come those of the
     first ranks are accepted, which step before the others.
     """
-    order = turns(backend, control.Get_size())
+    order, compressed = turns(backend, control.Get_size()), backend.compressor is not None
+    tolerance = ROUNDED.share if compressed else RELATIVE_TOLERANCE[precision]
+    # What shows all of a rule: a whole round, and that gradients are late rather than skipped.
+    num_turns = backend.rounds.for_gate().interval + 1 if backend.rounds is not None else 1 + backend.delay
     gates: list[Gate] = []
-    compressed = backend.compressor is not None
-    judged = Judged(ROUNDED.share if compressed else RELATIVE_TOLERANCE[precision])
+    worst = 0.0
     for first in dict.fromkeys((0, len(order) - 1)):
         trainer = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
+        fresh = factory(shard=shard, seed=seed, gate=True)
+        training = AuditedTraining(
+            trainer=trainer,
+            backend=backend,
+            make_reference=lambda fresh=fresh: fresh,  # type: ignore[misc]
+            control=control,
+            shard=shard,
+            bounds=bounds_for(precision=precision, compressed=compressed),
+            step=_in_order(backend, trainer, control=control),
+        )
+        replay = Replay(training, {"gradient": tolerance}, gate=True)
+
+        def measure(*seen: Snapshot, replay: Replay = replay) -> dict[str, float]:
+            reference = replay.reference
+            if compressed:
+                return {"gradient": deviation(*seen, bounds=ROUNDED, noisy=reference.noisy).share}
+            return {"gradient": worst_element(*seen, roundings=reference.roundings)}
+
         try:
-            fresh = factory(shard=shard, seed=seed, gate=True)
             if backend.capabilities.exchanges and not gates:
                 gates.append(broadcast_gate(trainer.weights(), fresh, control=control))
-            training = AuditedTraining(
-                trainer=trainer,
-                backend=backend,
-                make_reference=lambda fresh=fresh: fresh,  # type: ignore[misc]
-                control=control,
-                shard=shard,
-                bounds=bounds_for(precision=precision, compressed=compressed),
-                step=_in_order(backend, trainer, control=control),
-            )
-            replay = Replay(training, gate=True)
-
-            def measure(
-                before: Snapshot, after: Snapshot, expected: Snapshot, of: Replay = replay
-            ) -> Sequence[float]:
-                if compressed:
-                    return [
-                        deviation(before, after, expected, bounds=ROUNDED, noisy=of.reference.noisy).share
-                    ]
-                return [worst_element(before, after, expected, roundings=of.reference.roundings)]
-
             for turn in (*order[first:], *order[:first]):
-                for _ in range(_num_turns(backend)):
-                    replay.take_turn(turn, [judged], measure)
+                for _ in range(num_turns):
+                    replay.take_turn(turn, measure)
         finally:
             trainer.close()
+        worst = max(worst, replay.judged_as("gradient").value)
     detail = "change of each tensor by plain SGD against the rule's by the ranks' own gradients, of its largest change"
-    return [*gates, judged.gate("gradient", detail, control=control)]
-
-
-def _num_turns(backend: Backend) -> int:
-    """Turns that show all that a rule does: a whole round, and gradients that are late rather than skipped."""
-    if backend.rounds is not None:
-        return int(backend.rounds.for_gate().interval) + 1
-    return 2 if backend.delay else 1
+    return [*gates, Gate.at_most(tolerance, max(control.allgather(worst)), name="gradient", detail=detail)]
 
 
 def _in_order(backend: Backend, trainer: Trainer, *, control: Any) -> Any:
@@ -113,13 +106,12 @@ def _in_order(backend: Backend, trainer: Trainer, *, control: Any) -> Any:
 
 def training_gates(backend: Backend, trainer: Trainer, *, control: Any) -> list[Gate]:
     """After the windows: the loss is finite, and ranks that exchange gradients agree on the weights."""
-    results = [finite_gate(trainer, control=control)]
+    gates = [finite_gate(trainer, control=control)]
     if backend.asynchronous:
-        why = "not checked: no rank waits for another, and weights differ"
-        results.append(Gate.unchecked("identity", why))
+        gates.append(Gate.unchecked("identity", "not checked: no rank waits for another, and weights differ"))
     elif backend.capabilities.exchanges:
-        results.append(identity_gate(trainer.weights(), control=control))
-    return results
+        gates.append(identity_gate(trainer.weights(), control=control))
+    return gates
 
 
 def broadcast_gate(weights: Weights, fresh: Replica, *, control: Any) -> Gate:
@@ -139,8 +131,7 @@ def identity_gate(weights: Weights, *, control: Any) -> Gate:
 
 def finite_gate(trainer: Trainer, *, control: Any) -> Gate:
     """The loss of the last step is finite on every rank."""
-    losses = control.allgather(trainer.loss())
-    bad = [rank for rank, loss in enumerate(losses) if not math.isfinite(loss)]
+    bad = [rank for rank, loss in enumerate(control.allgather(trainer.loss())) if not math.isfinite(loss)]
     return Gate.none_of(bad, name="finite_loss", detail="ranks whose loss is not finite")
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +21,6 @@ from dlscale.benchmarks.rank.deviation import (
     VELOCITY,
     Bounds,
     Snapshot,
-    changed,
     noisy_weights,
     snapshot,
 )
@@ -37,46 +38,53 @@ from dlscale.collectives.backend import (
 from dlscale.collectives.compression.compressor import BucketState
 from dlscale.collectives.compression.halves import from_halves, to_halves
 from dlscale.collectives.compression.trainer import CompressedTrainer
-from dlscale.models.weights import WEIGHT
-from dlscale.models.workload import Replica, State, Weights
+from dlscale.collectives.control import Communicator
+from dlscale.models.weights import NUM_DRAWN, WEIGHT
+from dlscale.models.workload import Replica, Shard, State, Weights
 
-Follow = Callable[[Replica, int], None]
-"""Gives a replica what that step of the training has of its own."""
+FEWEST_PUSHES = 3  # of a turn on servers: one that ignores every second one is seen
 
-FEWEST_PUSHES = 3
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedTraining:
+    """A trainer, and what its replay needs beside it."""
+
+    trainer: Trainer
+    backend: Backend
+    make_reference: Callable[[], Replica]  # with the samples and seed of the trainer's replica; called once
+    control: Communicator  # of the ranks
+    shard: Shard  # the trainer's
+    bounds: Bounds
+    passed: Callable[[int], None] = lambda _: None  # is given the number of steps outside of windows
+    num_skipped: Callable[[], int] = lambda: 0  # samples that this rank left out so far
+    held_out: float = 0.0  # share of the input's samples that no batch has
+    order: int = 0  # of the samples, beside the order that all trainings share
+    follow: Callable[[Replica, int], None] = lambda *_: None  # sets what that step has of its own
+    step: Callable[[], None] | None = None  # takes an audited step; None: the trainer's own
+    # Around what is no part of the training, so that nothing else is counted meanwhile.
+    aside: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
 class Reference:
     """A rank whose steps apply the mean of the gradients of the ranks that step together. Methods are collective.
 
-    Steps are numbered as those of the training, the first is 0. `together`: all ranks take the same steps.
+    Steps are numbered as those of the training, the first is 0.
     """
 
     roundings = 1  # of an element in a step
     most_waiting = 0  # steps of a rank that servers may not have taken up yet
 
-    def __init__(
-        self,
-        replica: Replica,
-        trainer: Trainer,
-        *,
-        backend: Backend,
-        control: Any,
-        bounds: Bounds,
-        follow: Follow,
-    ) -> None:
-        self.replica, self._trainer, self._backend, self._control = replica, trainer, backend, control
-        self._bounds, self._follow = bounds, follow
+    def __init__(self, training: AuditedTraining) -> None:
+        self._trainer, self._backend, self._control = training.trainer, training.backend, training.control
+        self._bounds, self._follow = training.bounds, training.follow
+        self.replica = replica = training.make_reference()
         self.noisy: set[str] = set()  # tensors whose changes are rounding, of all steps so far
-        self.turn = range(control.Get_size())  # the ranks whose mean is applied
+        self.turn = range(self._control.Get_size())  # the ranks whose mean is applied
         if replica.framework != "torch":  # whose optimizers make what they keep in their first step
             replica.apply([np.zeros_like(weight) for weight in replica.weights()])
 
     def turn_steps(self, num_taken: int, *, gate: bool) -> tuple[int, int]:  # noqa: ARG002
-        """Steps of a rank's turn: those until a replay can begin, and those that are replayed.
-
-        Of audits on servers several pushes, so that one which ignores every second one is seen.
-        """
+        """Steps of a rank's turn: those until a replay can begin, and those that are replayed."""
         return 0, FEWEST_PUSHES if self._backend.asynchronous and not gate else 1
 
     def state(self) -> State:
@@ -91,12 +99,12 @@ class Reference:
 
     def seen(self) -> Snapshot:
         """All that steps change; valid until the next step."""
-        return changed(self.replica.held())
+        return _changed(self.replica.held())
 
     def seen_in_trainer(self) -> Snapshot:
         """The same of the trainer as it is; valid until its next step. The reference is anywhere then."""
         if self._backend.in_step:
-            return changed(self._trainer.held())
+            return _changed(self._trainer.held())
         return self._seen_through()
 
     def step(self, number: int) -> None:
@@ -113,9 +121,9 @@ class Reference:
         """Update by them."""
         self.replica.apply(gradients)
 
-    def idle(self) -> None:
-        """A step of a turn that other ranks have."""
-        if len(self.turn) > 1:
+    def idle(self, num_steps: int) -> None:
+        """Steps of a turn that other ranks have."""
+        for _ in range(num_steps * (len(self.turn) > 1)):
             self._mean([np.zeros_like(weight) for weight in self.replica.weights()])
 
     def _seen_through(self) -> Snapshot:
@@ -129,31 +137,22 @@ class Reference:
 
 
 class FirstToCome(Reference):
-    """The mean of the first gradients to come; in a gate, where ranks step in order, the first ranks' are."""
-
-    def _mean(self, gradients: Weights) -> Weights:
-        count = cast(int, self._backend.num_accepted)
-        if self._control.Get_rank() >= count:
-            gradients = [np.zeros_like(gradient) for gradient in gradients]
-        return mean_over_ranks(gradients, control=self._control, count=count)
-
-
-class BackedUp(Reference):
-    """The mean of the gradients that servers say they took, which have to be as many as they accept."""
-
-    num_wrong = 0  # steps in which they were not
+    """The mean of the gradients that servers accept: those they say they took, or of a gate's the first ranks'."""
 
     def gradients(self, number: int) -> Weights:
-        taken = cast(BackedUpTrainer, self._trainer).taken(number)
-        count, control = self._backend.num_accepted, self._control
-        if taken is None:  # no batch was drawn
-            own = taken = [np.zeros_like(weight) for weight in self.replica.weights()]
+        """No numbers where the servers took more or fewer than they accept."""
+        count, taken = cast(int, self._backend.num_accepted), None
+        zeros = [np.zeros_like(weight) for weight in self.replica.weights()]
+        if self._backend.in_step:
+            taken = cast(BackedUpTrainer, self._trainer).taken(number)
         else:
+            taken = [zero + (self._control.Get_rank() < count) for zero in zeros]
+        own = zeros
+        if taken is not None:  # else no batch was drawn
             self._follow(self.replica, number)
             own = [gradient * part for gradient, part in zip(self.replica.gradients(), taken, strict=True)]
-        parts = mean_over_ranks(taken, control=control, count=count)
-        self.num_wrong += any(np.any(part != 1) for part in parts)
-        return mean_over_ranks(own, control=control, count=count)
+        means, parts = (mean_over_ranks(g, control=self._control, count=count) for g in (own, taken or zeros))
+        return [np.where(part == 1, mean, np.nan) for mean, part in zip(means, parts, strict=True)]
 
 
 class Compressed(Reference):
@@ -219,8 +218,8 @@ class Elastic(Reference):
     In a step that exchanges the centre moves by the forces of all ranks, or on servers by this rank's alone.
     """
 
-    def __init__(self, options: easgd.Options, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, training: AuditedTraining, options: easgd.Options) -> None:
+        super().__init__(training)
         self._options, self._in_rounds = options, not self._backend.capabilities.servers
         self._share = np.float32(options.moving_rate / self._control.Get_size())
         self.roundings, self.most_waiting = 2 + self._control.Get_size(), options.interval
@@ -288,8 +287,8 @@ class Downpour(Reference):
     It begins where the rank fetches next and has nothing accrued.
     """
 
-    def __init__(self, options: downpour.Options, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, training: AuditedTraining, options: downpour.Options) -> None:
+        super().__init__(training)
         self._options, self.most_waiting = options, options.push_every - 1
         self._rate = float(self._trainer.settings()["learning_rate"])
         self._shapes = [weight.shape for weight in self.replica.weights()]
@@ -341,18 +340,16 @@ class Downpour(Reference):
         return [part.reshape(shape) for part, shape in zip(np.split(flat, ends), self._shapes, strict=True)]
 
 
-def reference_of(replica: Replica, trainer: Trainer, *, gate: bool = False, **named: Any) -> Reference:
+def reference_of(training: AuditedTraining, *, gate: bool = False) -> Reference:
     """That of the rule by which a backend trains; of a `gate`'s trainer, whose rounds are short."""
-    backend: Backend = named["backend"]
+    backend = training.backend
     options = backend.rounds if backend.rounds is not None else backend.served
     if options is not None:
         kind = Elastic if isinstance(options, easgd.Options) else Downpour
-        return kind(options.for_gate() if gate else options, replica, trainer, **named)
+        return kind(training, options.for_gate() if gate else options)
     if backend.compressor:
-        return Compressed(replica, trainer, **named)
-    if backend.num_accepted is not None:
-        return (FirstToCome if gate else BackedUp)(replica, trainer, **named)
-    return Reference(replica, trainer, **named)
+        return Compressed(training)
+    return Reference(training) if backend.num_accepted is None else FirstToCome(training)
 
 
 def mean_over_ranks(gradients: Sequence[Any], *, control: Any, count: int | None = None) -> Weights:
@@ -371,6 +368,11 @@ def mean_over_ranks(gradients: Sequence[Any], *, control: Any, count: int | None
         control.Allreduce(None, total)
         into[:] = total
     return means
+
+
+def _changed(held: State) -> Snapshot:
+    """What a step changes of what is held: all but the number of batches."""
+    return {name: value for name, value in held.items() if name != NUM_DRAWN}
 
 
 def _flat(arrays: Sequence[NDArray[Any]]) -> NDArray[np.float32]:

@@ -15,26 +15,15 @@ from dlscale.models.workload import Indices, Replica, Shard
 
 
 def num_wrong_samples(
-    replica: Replica,
-    step: int,
-    *,
-    shard: Shard,
-    held_out: float = 0.0,
-    order: int = 0,
+    replica: Replica, step: int, *, shard: Shard, held_out: float = 0.0, order: int = 0
 ) -> int:
     """How many samples that a replica read last are not, by definition, those of this shard of `step`."""
     found = replica.last_samples()
     if found is None:
         return 0
+    trained = np.flatnonzero(~all_held_out(replica.num_samples(), share=held_out))
     place = (step * shard.count + shard.index) * len(found)
-    trained = _trained_on(replica.num_samples(), held_out=held_out)
-    wanted = samples_at(place, len(found), num_samples=len(trained), order=order)
-    return int(np.sum(found != trained[wanted]))
-
-
-@lru_cache(maxsize=1)
-def _trained_on(num_samples: int, *, held_out: float) -> Indices:
-    return np.flatnonzero(~all_held_out(num_samples, share=held_out))
+    return int(np.sum(found != trained[samples_at(place, len(found), num_samples=len(trained), order=order)]))
 
 
 @lru_cache(maxsize=1)  # hashing a million samples takes a second

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
+from dlscale.benchmarks.rank.audit import ReplayAudit
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checkpoints import training_run
 from dlscale.benchmarks.rank.deviation import bounds_for
 from dlscale.benchmarks.rank.gates import training_gates
 from dlscale.benchmarks.rank.measure import measure, step_timer_for
+from dlscale.benchmarks.rank.reference import AuditedTraining
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import MeasuredWindow
 from dlscale.collectives import CountingTrainer, Trainer

@@ -23,6 +23,7 @@ from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.target import Solution, TrainingLaunch
 from dlscale.benchmarks.records.windows import Start, Windows
 from dlscale.collectives.capabilities import NAMES, capabilities
+from dlscale.collectives.sharding import NONE
 
 SCHEMA_VERSION = 7  # raised by every change that makes written records unreadable
 # Which number of ranks an efficiency is relative to: 1, the most on one node, or the fewest that were asked for.
@@ -138,6 +139,7 @@ def required_gates(cell: Cell, *, diverged: bool = False) -> tuple[str, ...]:
     if cell.target and diverged:
         return tuple(names)
     names += ["finite_loss", *(SERVER_AUDITS if row.servers else REPLAY_AUDITS)]
+    names += ["audit_shards"] if cell.shard != NONE else []
     names += TARGET_AUDITS if cell.target else ()
     return (*names, *(["identity"] if row.exchanges else []))
 

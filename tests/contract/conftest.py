@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
+from dlscale.benchmarks.rank.audit import ReplayAudit
 from dlscale.benchmarks.rank.deviation import bounds_for
 from dlscale.benchmarks.rank.gates import update_gates
 from dlscale.benchmarks.rank.process import local_rank
+from dlscale.benchmarks.rank.reference import AuditedTraining
 from dlscale.collectives import NAMES, capabilities, with_capability
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload

@@ -147,16 +147,55 @@ def control_sends_nothing():
     ExchangeOnly.step = silent
 
 
-def _servers_scale(part, *, is_last=False):
-    """Servers, or the last one alone, take only that part of what is pushed, from push PUSHES of a session on.
+def control_sends_every_second_step():
+    """In the others there is what an exchange of that size gave before."""
+    from dlscale.collectives.mpi.collective import MpiCollective
+
+    means, num_exchanges = {}, {}
+
+    def make(allreduce):
+        def lazy(self, buffer, op="sum"):
+            number = num_exchanges[buffer.size] = num_exchanges.get(buffer.size, 0) + (op == "average")
+            if op == "average" and number > LATER and number % 2:
+                buffer[:] = means[buffer.size]
+                return
+            allreduce(self, buffer, op)
+            means[buffer.size] = buffer.copy()
+
+        return lazy
+
+    _patch(MpiCollective, "allreduce", make)
+
+
+def barrier_is_local():
+    """Of the control plane: nobody waits."""
+    _patch_control(Barrier=lambda _: None)
+
+
+def allgather_is_local():
+    """Of the control plane: every rank hears itself alone."""
+    _patch_control(allgather=lambda self, value: [value] * self.Get_size())
+
+
+def _patch_control(**methods):
+    from mpi4py import MPI
+
+    from dlscale.collectives.control import by_mpi
+
+    local = type("Local", (MPI.Intracomm,), methods)
+    _patch(by_mpi.MpiPlane, "meet", lambda meet: lambda self, asked: local(meet(self, asked)))
+
+
+def _servers_scale(part, *, is_last=False, every=1):
+    """Servers, or the last one alone, take only that part of each push, or of `every` so many, from push PUSHES on.
 
     What they count, and what the worker sees of its push, is as it should be.
     """
     cell = _cell()
     if cell["backend"] == "mpi_ps":
-        _mpi_servers_scale(part, is_last=is_last)
+        _mpi_servers_scale(part, is_last=is_last, every=every)
     elif cell["framework"] == "torch":
-        _torch_servers_scale(part, is_last=is_last)
+        _torch_servers_scale(part, is_last=is_last, every=every)
     else:
         _tensorflow_servers_scale(part, is_last=is_last)
 
@@ -167,7 +206,7 @@ def _is_spared(is_last):
     return is_last and MPI.COMM_WORLD.Get_rank() < MPI.COMM_WORLD.Get_size() - 1
 
 
-def _mpi_servers_scale(part, *, is_last):
+def _mpi_servers_scale(part, *, is_last, every):
     from dlscale.collectives.mpi_ps.messages import Kind
     from dlscale.collectives.mpi_ps.server import Server
 
@@ -177,7 +216,7 @@ def _mpi_servers_scale(part, *, is_last):
         def scaled(self, worker, message):
             if message.kind is Kind.PUSH and not _is_spared(is_last):
                 number = num_pushes[message.session] = num_pushes.get(message.session, 0) + 1
-                if number > PUSHES:
+                if number > PUSHES and number % every == 0:
                     message.values[:] *= np.float32(part)
             take(self, worker, message)
 
@@ -186,12 +225,13 @@ def _mpi_servers_scale(part, *, is_last):
     _patch(Server, "_take", make)
 
 
-def _torch_servers_scale(part, *, is_last):
+def _torch_servers_scale(part, *, is_last, every):
     from dlscale.collectives.grpc_ps._torch_session import ServedChunk
 
     def make(apply):
         def scaled(self, gradient, step):
-            late = sum(self.steps) >= PUSHES and not _is_spared(is_last)
+            number = sum(self.steps)
+            late = number >= PUSHES and number % every == 0 and not _is_spared(is_last)
             return apply(self, gradient * np.float32(part) if late else gradient, step)
 
         return scaled
@@ -220,6 +260,7 @@ def _tensorflow_servers_scale(part, *, is_last):
 
 
 servers_zero_a_shard = partial(_servers_scale, 0.0, is_last=True)
+servers_zero_every_second_push = partial(_servers_scale, 0.0, is_last=True, every=2)
 servers_zero_all = partial(_servers_scale, 0.0)
 servers_halve = partial(_servers_scale, 0.5)
 servers_shorten = partial(_servers_scale, 0.99)
@@ -248,6 +289,41 @@ def _part_of_rank_1(change):
 
 part_not_updated = partial(_part_of_rank_1, lambda _: lambda _: None)
 part_updated_twice = partial(_part_of_rank_1, lambda apply: lambda part: (apply(part), apply(part)))
+
+
+def optimizer_not_sharded():
+    """Every rank updates all weights, with means that all ranks have."""
+    from dlscale.collectives.sharding._torch_optimizer import PartedBucket
+    from dlscale.collectives.sharding.optimizer import TimedCollective
+
+    def make(init):
+        def whole(self, *given, **named):
+            init(self, *given, **named)
+            self.own = slice(0, self.array.size)
+
+        return whole
+
+    def gathered(gather):
+        def alone(self, piece, output):
+            if piece.size == output.size:
+                output[:] = piece
+            else:
+                gather(self, piece, output)
+
+        return alone
+
+    _patch(PartedBucket, "__init__", make)
+    _patch(TimedCollective, "allgather", gathered)
+    PartedBucket._exchange = lambda self, collective: collective.allreduce(self.array, "average")
+
+
+def weights_stay_gathered():
+    """From a unit's forward pass to its backward pass."""
+    from functools import partial
+
+    from dlscale.collectives.sharding import _torch_units
+
+    _torch_units.fully_shard = partial(_torch_units.fully_shard, reshard_after_forward=False)
 
 
 def part_gathered_stale():

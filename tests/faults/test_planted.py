@@ -51,6 +51,8 @@ SERVERS = [
     served("grpc_ps", "tensorflow"),
     served("grpc_ps", "tensorflow", **ASYNCHRONOUS),
 ]
+# TensorFlow's own make every push their update.
+ASYNCHRONOUS_SERVERS = [SERVERS[2], SERVERS[3], SERVERS[6]]
 SHARDED = [
     TWO | {"shard": "optimizer"},
     TWO | {"backend": "gloo", "shard": "parameters"},
@@ -97,6 +99,12 @@ FAULTS = [
     *(("halo_of_the_step_before", where, "audit_step") for where in SHARING),
     *(("nothing", where, None) for where in SERVERS),
     *((plant, where, "audit_step") for plant in OF_SERVERS for where in SERVERS),
+    *(("servers_zero_every_second_push", where, "audit_step") for where in ASYNCHRONOUS_SERVERS),
+    ("optimizer_not_sharded", SHARDED[0], "audit_shards"),
+    ("weights_stay_gathered", SHARDED[1], "audit_shards"),
+    ("control_sends_every_second_step", TWO | EXCHANGE, "exchange"),
+    ("barrier_is_local", TWO, "control"),
+    ("allgather_is_local", TWO, "control"),
 ]
 AT_EVERY_RUN = {
     (1, None),

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
+from dlscale.benchmarks.rank.audit import ReplayAudit
 from dlscale.benchmarks.rank.deviation import EXACT
+from dlscale.benchmarks.rank.reference import AuditedTraining
 from dlscale.models.samples import ORDER_SEED, shard_indices
 from dlscale.models.weights import NUM_DRAWN, WEIGHT, counted
 from dlscale.models.workload import Shard
@@ -159,6 +160,7 @@ def run(
         in_step=True,
         num_accepted=None,
         served=None,
+        shard="none",
         rounds=None,
     )
 

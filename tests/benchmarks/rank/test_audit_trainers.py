@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
+from dlscale.benchmarks.rank.audit import ReplayAudit
 from dlscale.benchmarks.rank.deviation import bounds_for
+from dlscale.benchmarks.rank.reference import AuditedTraining
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Shard

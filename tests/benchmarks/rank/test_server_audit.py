@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
+from dlscale.benchmarks.rank.audit import ReplayAudit
 from dlscale.benchmarks.rank.deviation import EXACT
+from dlscale.benchmarks.rank.reference import AuditedTraining
 from dlscale.benchmarks.rank.sample_order import samples_at
 from dlscale.benchmarks.records.record import SERVER_AUDITS
 from dlscale.models.weights import NUM_DRAWN, WEIGHT, counted
@@ -151,6 +152,7 @@ def run(
                 asynchronous=asynchronous,
                 num_accepted=num_accepted,
                 served=None,
+                shard="none",
                 delay=0,
                 rounds=None,
                 compressor=None,
