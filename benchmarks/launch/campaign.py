@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import BaseModel
-
 from dlscale.base import launchers, redaction
 from dlscale.base.files import make_folder
 from dlscale.base.launchers import Flavour, Start
@@ -28,7 +26,6 @@ from dlscale.benchmarks.launch.environment import recorded_variables
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
 from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.rank.spec import LaunchSpec
-from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.nodes import batch_job
 from dlscale.benchmarks.records.record import (
     GATES_VERSION,
@@ -199,30 +196,21 @@ class Campaign:
 
 
 def configuration(study: Study, system: System) -> Configuration:
-    """What records keep of what was asked for, after all defaults: the study by digest, rules, the stated network."""
+    """What records keep of what was asked for, after all defaults: the study by digest, rules, the stated network.
+
+    The network is that of the system's file, quantities in base units; empty where it states nothing.
+    """
+    text = json.dumps(study.model_dump(mode="json"), sort_keys=True)
     return Configuration(
-        study_digest=_digest(study),
+        study_digest=hashlib.sha256(text.encode()).hexdigest()[:12],
         budget_seconds=study.budget,
         rules=study.rules.model_dump(),
-        fabric=_stated_fabric(system),
+        fabric={
+            name: fact.number if isinstance(fact, Quantity) else fact.value
+            for name, fact in (facts(system.fabric) if system.fabric else ())
+            if isinstance(fact, Quantity | Count | TextFact)
+        },
     )
-
-
-def _stated_fabric(system: System) -> dict[str, Setting]:
-    """The network between nodes as its file states it, quantities in base units; empty where it states nothing."""
-    stated: dict[str, Setting] = {}
-    for name, fact in facts(system.fabric) if system.fabric else ():
-        if isinstance(fact, Quantity):
-            stated[name] = fact.number
-        elif isinstance(fact, Count | TextFact):
-            stated[name] = fact.value
-    return stated
-
-
-def _digest(definition: BaseModel) -> str:
-    """The first 12 hexadecimal digits of SHA-256 over all values."""
-    text = json.dumps(definition.model_dump(mode="json"), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def describe_campaign(campaign: Campaign) -> dict[str, object]:
