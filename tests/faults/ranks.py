@@ -20,6 +20,7 @@ from dlscale.benchmarks.rank.gates import update_gates
 from dlscale.collectives import ring
 from dlscale.collectives.job import split
 from dlscale.collectives.registry import connect, serve
+from dlscale.models.weights import NUM_DRAWN, counted
 from dlscale.models.workload import Shard
 
 WORLD = MPI.COMM_WORLD
@@ -144,6 +145,12 @@ class _Replica:
 
     def losses(self):
         return [0.0]
+
+    def state(self):
+        return {NUM_DRAWN: counted(0)}
+
+    def restore(self, state):
+        """Weights are the servers'."""
 
 
 def train_over_server(say, masters=0):
