@@ -289,7 +289,7 @@ FINDING = Finding(
         "seconds": Column("from launch to target; median, a miss is longest", "time", "s"),
         "training_seconds": Column("the same in steps alone", "training", **SECONDS),
         "expected_seconds": Column("the same if misses are tried again", "expected", **SECONDS),
-        "samples": Column("samples to the target, median likewise", "samples"),
+        "samples": Column("samples to the target, median likewise", "samples", is_detail=True),
         "samples_per_second": Column("samples over seconds in steps", "samples/s", is_detail=True),
         "mean_staleness": Column("updates that a push had missed", "updates missed", is_detail=True),
         "staleness_95": Column("that 95 % of the pushes had missed at most"),
