@@ -113,8 +113,8 @@ class Gate(Frozen):
 
 
 # The gates and audits that a case's record must have, by name. The list has a version, which a launch writes into its
-# records; those of before there was one are read as they are.
-GATES_VERSION: Final = 2
+# records; those of an older list are read as they are.
+GATES_VERSION: Final = 3
 REPLAY_AUDITS = ("audit_step", "audit_scale", "audit_window", "audit_samples")
 SERVER_AUDITS = (*REPLAY_AUDITS, "audit_count")
 TARGET_AUDITS = ("audit_held_out", "audit_evaluation")
@@ -288,8 +288,8 @@ class Record(Outcome, LaunchMetadata, extra="ignore"):
 
     @property
     def missing_gates(self) -> list[str]:
-        """Names of the gates that a good record ought to have and has not, in order; none without a list."""
-        if self.gates_version is None or self.failure is not None:
+        """Names of the gates that a good record must have and lacks, in order; none where its list is an older one."""
+        if self.gates_version != GATES_VERSION or self.failure is not None:
             return []
         diverged = self.solution is not None and self.solution.end == "diverged"
         present = {gate.name for gate in self.gates}

@@ -228,6 +228,12 @@ def test_records_from_before_the_list_of_gates_are_told_of(version, is_told):
     assert any("not listed in 1 older record" in text for text in texts(found)) == is_told
 
 
+def test_a_record_of_an_older_list_of_gates_lacks_none_of_todays():
+    record = make_record().model_copy(update={"gates_version": 2, "gates": []})
+    assert len(Study([record]).good) == 1
+    assert Study([record.model_copy(update={"gates_version": GATES_VERSION})]).good.empty
+
+
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00.123456789Z", "9999-12-31T23:59:59Z"])
 def test_any_moment_that_a_record_may_have_is_one(moment):
     records = [make_record(started_at=moment), make_record(block=1)]
