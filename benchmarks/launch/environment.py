@@ -19,6 +19,7 @@ from dlscale.base.launchers import LAUNCHERS, Flavour, flavour_of
 from dlscale.base.launching.pals import is_pals
 from dlscale.base.redaction import SECRET, redact
 from dlscale.base.variables import HELPER, passed_on, shadowing
+from dlscale.benchmarks.launch import signals
 from dlscale.benchmarks.launch.probe import Probe, Question
 from dlscale.benchmarks.launch.processes import running, wait
 from dlscale.benchmarks.rank.observers import OtherPrograms
@@ -33,6 +34,7 @@ RECORDED = Path(__file__).with_name("recorded_variables.txt")
 PROBE_SECONDS = 300
 READING_SECONDS = 1.0  # of the load
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}  # no word of a framework's among the reasons
+STOPPED_SECONDS = 0.5  # within which all processes of a job get the signal of a scheduler that stops it
 M = TypeVar("M", bound=BaseModel)
 _FRAME = re.compile(r'  File "([^"]+)"')
 
@@ -75,6 +77,9 @@ def ask(
     ):
         if not wait(process, limit_seconds):
             raise TooLateError(f"no answer within {limit_seconds:.0f} s")
+        if -process.returncode in signals.STOPPING:
+            time.sleep(STOPPED_SECONDS)
+        signals.check()
         lines, reasons = _lines(output), _lines(complaints)
     with suppress(ValidationError):
         if not process.returncode:
