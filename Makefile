@@ -7,7 +7,7 @@ PYTHON ?= python3
 # Variables of a study, all optional; lists have commas or spaces (dlscale run --help).
 include benchmarks/study/variables.mk
 # Those of other targets.
-KNOWN := $(VARIABLES) NAME SIZES OPERATIONS REFERENCE FIGURE ON ALL PREDICTED CLAIMS THRESHOLD SAMPLES RUNS SECONDS INPUTS LOGS BIN PYTHON SHELL CXX DLSCALE_REQUIRE
+KNOWN := $(VARIABLES) NAME SIZES OPERATIONS FIGURE ON ALL PREDICTED CLAIMS THRESHOLD SAMPLES RUNS SECONDS INPUTS LOGS BIN PYTHON SHELL CXX DLSCALE_REQUIRE
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 NEAREST = $(strip $(foreach name,$(KNOWN),$(if $(findstring $(shell echo $(UNKNOWN) | tr a-z A-Z),$(name)),$(name))))

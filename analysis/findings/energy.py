@@ -23,9 +23,9 @@ from dlscale.analysis.text import listed, plural
 from dlscale.benchmarks.records.record import Record
 
 TYPES: dict[str, type] = {"joules_per_sample": float, "watts": float, "sources": str, "reason": str}
-COUNTED = {"rapl": "processors and memory", "pm_counters": "whole nodes", "nvml": "GPUs", "amdsmi": "GPUs"}
+COUNTED = {"rapl": "processors and memory", "pm_counters": "whole nodes", "nvml": "GPUs"}
 # Counters that add up, whole nodes before their parts.
-WHOLE, PARTS = ("pm_counters",), ("rapl", "nvml", "amdsmi")
+WHOLE, PARTS = ("pm_counters",), ("rapl", "nvml")
 
 
 def energy(study: Study) -> pd.DataFrame:

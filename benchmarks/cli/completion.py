@@ -11,33 +11,13 @@ from click.shell_completion import CompletionItem
 from dlscale.base.definitions import names
 
 
-def values_of(option: str) -> list[str]:
-    """The values that an option of that name may have; none where it may have any."""
-    from dlscale.collectives import NAMES as BACKENDS
-    from dlscale.collectives.sharding import NAMES as SHARDS
-    from dlscale.models import NAMES as WORKLOADS
-    from dlscale.models.frameworks import FRAMEWORKS
-
-    known: dict[str, Iterable[str]] = {
-        "workloads": (*WORKLOADS, "all"),
-        "frameworks": (*FRAMEWORKS, "all"),
-        "backends": (*BACKENDS, "all"),
-        "require": BACKENDS,
-        "shard": SHARDS,
-        "preset": ("paper", "small", "tiny"),
-        "precision": ("fp32", "bf16", "tf32"),
-        "device": ("cpu", "gpu"),
-    }
-    return names("systems") if option == "system" else list(known.get(option, ()))
-
-
-def completed_value(option: str, incomplete: str) -> list[CompletionItem]:
-    """The values of an option that go on with the last word of a list with commas."""
+def completed_value(incomplete: str, values: Iterable[str]) -> list[CompletionItem]:
+    """Those of an option's values that go on with the last word of a list with commas."""
     before, comma, word = incomplete.rpartition(",")
     given = before.split(",")
     return [
         CompletionItem(before + comma + value)
-        for value in values_of(option)
+        for value in values
         if value.startswith(word) and value not in given
     ]
 

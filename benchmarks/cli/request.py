@@ -26,7 +26,7 @@ from dlscale.benchmarks.cli.completion import completed_value
 from dlscale.benchmarks.study.rules import option
 from dlscale.benchmarks.study.settings import OPTIONS as STUDY_OPTIONS
 from dlscale.benchmarks.study.settings import Option, assigned, nested, options_of
-from dlscale.benchmarks.study.study import Study, load_study
+from dlscale.benchmarks.study.study import EVERYTHING, Study, load_study
 from dlscale.benchmarks.systems.start import default_environment, find_installation, with_launcher
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import with_capability
@@ -115,7 +115,10 @@ class _OfField(click.ParamType[Any]):
         incomplete: str,
     ) -> list[CompletionItem]:
         """The field's values that go on so."""
-        return completed_value(self.name, incomplete)
+        if self.name == "system":
+            return completed_value(incomplete, definitions.names("systems"))
+        known = [*EVERYTHING[self.name], "all"] if self.name in EVERYTHING else self._option.choices
+        return completed_value(incomplete, known)
 
 
 def study_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,7 +22,7 @@ from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.systems.limits import read_limits
 
-Source = Literal["rapl", "pm_counters", "nvml", "amdsmi"]
+Source = Literal["rapl", "pm_counters", "nvml"]
 # Variables in which container runtimes, or their users, name the image. Paths are excluded.
 CONTAINER_VARIABLES = (
     *("DLSCALE_CONTAINER", "CONTAINER_DIGEST", "IMAGE_DIGEST", "SHIFTER_IMAGE", "SHIFTER_IMAGEREQUEST"),

@@ -11,7 +11,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -67,9 +67,14 @@ class Option:
         return self.flag if self.panel else f"--set {self.name}"
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """The values that there are; empty where they are not listed."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
     def commas(self) -> bool:
         """Whether commas may stand between several values, as nothing else has them there."""
-        return get_origin(self.type) is Literal or self.name == "split"
+        return bool(self.choices) or self.name == "split"
 
     def read(self, text: str) -> dict[str, Any]:
         """{name of a field or setting: its value, or a list of its values}. Raises ValueError."""

@@ -33,6 +33,7 @@ def test_studies_and_values_are_completed():
     assert completed("dlscale run we") == ["weak-scaling"]
     assert completed("dlscale run weak-scaling --backends none,ri") == ["none,ring"]
     assert completed("dlscale run weak-scaling --system pe") == ["perlmutter"]
+    assert completed("dlscale run weak-scaling --precision bf") == ["bf16"]
 
 
 def test_names_of_results_are_completed(tmp_path, monkeypatch):
