@@ -26,10 +26,9 @@ from dlscale.analysis.message_sizes import (
     average_bus_bandwidths,
 )
 from dlscale.analysis.render.figures import figure_of, save
-from dlscale.analysis.render.text import rows_of
+from dlscale.analysis.render.text import as_csv, rows_of
 from dlscale.analysis.text import digits, number, plural, size_text
 from dlscale.base.files import write_atomically
-from dlscale.base.strings import to_csv
 from dlscale.benchmarks.records.collective_operations import BY_NAME
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun
 
@@ -201,7 +200,7 @@ def write_files(
         commands = sorted({launch.command for launch in launches})
         rest = f"; and {len(commands) - 3} more" if len(commands) > 3 else ""
         lines[0]["command"] = "; ".join(commands[:3]) + rest
-        write_atomically(folder / "collectives.csv", to_csv(lines), mode=0o644)
+        write_atomically(folder / "collectives.csv", as_csv(pd.DataFrame(lines, dtype=object)), mode=0o644)
         written.append(folder / "collectives.csv")
     measured = rows[rows["median_seconds"].notna()]
     machine = f"{run.node['cpu_model']}, {len(run.cpus)} cores"

@@ -7,10 +7,7 @@ test_strings.py` looks at all models); what is made of them needs no further car
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
@@ -93,16 +90,6 @@ def as_cell(value: T) -> T | str:
     if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA) and not _NUMBER.fullmatch(value):
         return f"'{value}"
     return value
-
-
-def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows, at least one, as CSV with all digits; a cell is empty where its row has no such key."""
-    text = io.StringIO()
-    names = dict.fromkeys(name for row in rows for name in row)
-    writer = csv.DictWriter(text, fieldnames=list(names), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: as_cell(value) for name, value in row.items()} for row in rows)
-    return text.getvalue()
 
 
 # The wide ones are formulas where Japanese or Chinese is written.

@@ -24,8 +24,8 @@ from dlscale.analysis.published.catalogue import RATIOS, Figure, Panel, Publishe
 from dlscale.analysis.published.checks import own_points
 from dlscale.analysis.published.values import HALF_WIDTH, PLACES, factor
 from dlscale.analysis.render.figures import NO_DATE
+from dlscale.analysis.render.text import as_csv
 from dlscale.base.files import all_or_nothing
-from dlscale.base.strings import to_csv
 
 MIN_VALUES = 3  # for a curve to be drawn for its published values alone
 STROKES = ("x", "+", "1", "2", "3", "4")  # marks of published series
@@ -112,8 +112,7 @@ def write_figures(
             for ending, no_date in NO_DATE.items():
                 picture.savefig(place / f"{figure.id}.{ending}", metadata=no_date, dpi=200)
             plt.close(picture)
-            records = rows.astype(object).where(rows.notna(), None).to_dict("records")
-            (place / f"{figure.id}.csv").write_text(to_csv(records), encoding="utf-8")
+            (place / f"{figure.id}.csv").write_text(as_csv(rows), encoding="utf-8")
             paths += [folder / f"{figure.id}.{ending}" for ending in (*NO_DATE, "csv")]
     return paths
 
