@@ -17,8 +17,7 @@ from click.testing import CliRunner
 from dlscale.analysis.load import Study
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import VERBS, cli, reference
-from dlscale.benchmarks.cli.reference import REGENERATE, with_backends
+from dlscale.benchmarks.cli import VERBS, cli
 from dlscale.benchmarks.cli.request import OPTIONS
 from dlscale.benchmarks.study import settings
 from dlscale.collectives import NAMES as BACKENDS
@@ -27,6 +26,8 @@ from dlscale.collectives.compression.options import Compression
 from dlscale.collectives.ring.settings import Settings
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models.frameworks import FRAMEWORKS
+from docs import reference
+from docs.reference import REGENERATE, with_backends
 from tests.made_records import make_record
 
 TOP = Path(__file__).parents[2]

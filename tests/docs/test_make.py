@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.cli import reference
+from docs import reference
 
 TOP = Path(__file__).parents[2]
 

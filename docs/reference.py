@@ -1,7 +1,7 @@
 """What is generated: docs/commands.md and the variables that make knows, from the fields of a study, docs/columns.md
 from the findings of a report, and the table of backends in docs/comparing.md.
 
-python -m dlscale.benchmarks.cli.reference
+python docs/reference.py
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dlscale.benchmarks.study.settings import Option, variables
 from dlscale.collectives.capabilities import NAMES, capabilities
 from dlscale.models.frameworks import FRAMEWORKS
 
-TOP = Path(__file__).parents[2]
+TOP = Path(__file__).parents[1]
 DOCUMENT, MAKE = TOP / "docs" / "commands.md", TOP / "benchmarks" / "study" / "variables.mk"
 COMPARING, COLUMNS = TOP / "docs" / "comparing.md", TOP / "docs" / "columns.md"
-REGENERATE = "python -m dlscale.benchmarks.cli.reference"
+REGENERATE = "python docs/reference.py"
 BEGIN, END = f"<!-- backends: written by {REGENERATE} -->", "<!-- backends end -->"
 HEAD = f"""# Commands and options
 
