@@ -1,7 +1,7 @@
 """The fields of a record (`record_fields.toml`): titles, values, and whether a difference blocks a comparison.
 
-A path is where a field is in a record, such as `fingerprint.versions.torch` or `nodes[].cpu_boost`; its short name, on
-the command line, leaves the common prefixes out.
+A path is where a field is in a record, such as `fingerprint.versions.torch` or `nodes[].cpu_governor`; its short name,
+on the command line, leaves the common prefixes out.
 """
 
 from __future__ import annotations

@@ -15,14 +15,13 @@ from dlscale.benchmarks.records.record import Record
 MANY = 6  # values of one setting that are listed
 NODES = "nodes"
 KEYS = ["what", "framework", "workload", "backend", "setting"]
-SIZES = ("memory_bytes", "cache_bytes")
 Group = tuple[str, Mapping[str, Any], dict[str, str]]  # what, its names with values, and whose
 
 
 def environment(study: Study) -> pd.DataFrame:
     """One row per setting and whose it is, with its distinct values as text and their number.
 
-    A fact of nodes that differ names them: `ext4 (n1, n2) | lustre (n3)`.
+    A fact of nodes that differ names them: `performance (n1, n2) | powersave (n3)`.
     """
     known: dict[tuple[str, ...], dict[str, None]] = {}
     seen: set[str] = set()  # most groups are those of many records
@@ -54,7 +53,7 @@ def _groups(record: Record) -> Iterator[Group]:
     yield "environment", {"name": cell.environment}, framework
     yield "software", _sorted(print_.versions), framework
     if record.allocation:
-        yield "batch job", record.allocation.model_dump(exclude={"nodes"}), {}
+        yield "batch job", record.allocation.model_dump(), {}
     if own := record.configuration:
         budget = f"{own.budget_seconds:g} s" if own.budget_seconds else "none"
         yield "study", {"digest": own.study_digest, "budget": budget}, {}
@@ -89,7 +88,7 @@ def _nodes(study: Study) -> Iterator[tuple[str, list[str]]]:
         nodes: dict[str, list[str]] = {}
         for node in sorted(facts):
             value = facts[node].get(name)
-            text = size_text(value) if name in SIZES and value is not None else _text(value)
+            text = size_text(value) if name == "memory_bytes" and value is not None else _text(value)
             nodes.setdefault(text, []).append(node)
         texts = [f"{text} ({_shortened(own)})" if len(nodes) > 1 else text for text, own in nodes.items()]
         if [*nodes] != [_text(None)]:

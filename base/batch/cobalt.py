@@ -32,9 +32,7 @@ def _nodes(variables: Mapping[str, str]) -> list[str]:
 
 SCHEDULER = Scheduler(
     name="cobalt",
-    variables=JobVariables(
-        job_id="COBALT_JOBID", num_nodes="COBALT_JOBSIZE", listed="COBALT_PARTNAME", end_time="COBALT_ENDTIME"
-    ),
+    variables=JobVariables(job_id="COBALT_JOBID", listed="COBALT_PARTNAME", end_time="COBALT_ENDTIME"),
     marker="#COBALT",
     job_name="--jobname ",
     options=_options,

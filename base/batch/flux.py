@@ -27,7 +27,7 @@ def _options(request: JobRequest) -> list[str]:
 
 SCHEDULER = Scheduler(
     name="flux",
-    variables=JobVariables(job_id="FLUX_JOB_ID", num_nodes="FLUX_JOB_NNODES"),
+    variables=JobVariables(job_id="FLUX_JOB_ID"),
     marker="# flux:",
     job_name="--job-name=",
     options=_options,

@@ -32,10 +32,8 @@ class JobVariables:
 
     job_id: str
     partition: str = ""
-    num_nodes: str = ""
     listed: str = ""
     hosts: str = ""
-    switches: str = ""  # the path from the root of the network's tree to the node
     end_time: str = ""  # of the wall time, in seconds since the epoch
     restarts: str = ""  # how often the job was started before, or Y if it was
 

@@ -30,9 +30,7 @@ SCHEDULER = Scheduler(
     variables=JobVariables(
         job_id="SLURM_JOB_ID",
         partition="SLURM_JOB_PARTITION",
-        num_nodes="SLURM_JOB_NUM_NODES",
         listed="SLURM_JOB_NODELIST",
-        switches="SLURM_TOPOLOGY_ADDR",
         end_time="SLURM_JOB_END_TIME",  # in versions after 22.05 only
         restarts="SLURM_RESTART_COUNT",
     ),

@@ -41,7 +41,6 @@ from dlscale.benchmarks.records.message_sizes import (
     add_launch,
     write_campaign,
 )
-from dlscale.benchmarks.records.nodes import node_facts
 
 TUNING_SHARE = 0.3  # of the time of a number of ranks; measuring has the rest
 LEAST_SECONDS, MOST_SECONDS, MOST_TUNING_SECONDS = 0.4, 60.0, 3.0  # of timed calls in a launch
@@ -246,7 +245,6 @@ class Run:
                 **describe_node(),
                 "num_cpus": len(os.sched_getaffinity(0)),
                 "num_cores": len(machine.cpus),
-                "cache_bytes": node_facts(results=results, data=None).cache_bytes or 0,
             },
             peers=states,
         )

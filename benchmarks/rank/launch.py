@@ -8,7 +8,6 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
@@ -68,7 +67,7 @@ def run_launch_on_rank(
     )
     gpu = taken_gpu(cell.framework, world, machine=boot_id()) if cell.device == "gpu" else None
     factories = [spec.factory(case.cell) for case in spec.cases]
-    _write_place(spool, spec, everyone.Get_rank(), cores=cores, gpu=gpu)
+    _write_place(spool, everyone.Get_rank(), cores=cores, gpu=gpu)
     start_up = seconds_since_launch(spec, world)
     if start_up is not None:
         spool.write(Phase(name="start_up", seconds=start_up))
@@ -216,7 +215,7 @@ def _serve(job: ServerSplit, spec: LaunchSpec, spool: SpoolWriter, *, cores: lis
     cell = spec.cases[0].cell
     framework_module(cell.framework).prepare(cell.threads_per_rank, compiles=False)
     preload(cell.backend, cell.framework)
-    _write_place(spool, spec, job.everyone.Get_rank(), cores=cores)
+    _write_place(spool, job.everyone.Get_rank(), cores=cores)
     gc.freeze()
     gc.enable()
     serve(
@@ -239,9 +238,7 @@ def _phase(spool: SpoolWriter, name: PhaseName) -> Iterator[None]:
     spool.write(Phase(name=name, seconds=time.perf_counter() - begin))
 
 
-def _write_place(
-    spool: SpoolWriter, spec: LaunchSpec, rank: int, *, cores: list[int], gpu: str | None = None
-) -> None:
+def _write_place(spool: SpoolWriter, rank: int, *, cores: list[int], gpu: str | None = None) -> None:
     """Where this rank is and, on the first one of a node, what the node is."""
     own = RankInfo(
         rank=rank,
@@ -254,7 +251,7 @@ def _write_place(
     )
     spool.write(own)
     if own.local_rank == 0:
-        spool.write(node_facts(results=spool.folder, data=Path(spec.data) if spec.data else None))
+        spool.write(node_facts())
 
 
 def _write_case_end(spool: SpoolWriter, index: int, memory: HostMemoryMeter) -> None:

@@ -256,14 +256,14 @@ def _rank_facts(spools: Sequence[RankSpool], index: int) -> list[RankFacts]:
 
 
 def _nodes(spools: Sequence[RankSpool], index: int) -> list[NodeFacts]:
-    """Each node once, as its first rank saw it. A scheduler's nodes may share one host, which has one name."""
-    nodes: dict[tuple[str, str | None], NodeFacts] = {}
+    """Each node once, as its first rank saw it."""
+    nodes: dict[str, NodeFacts] = {}
     for spool in spools:
         info, node, end = spool.info, spool.first(NodeSettings), spool.first(CaseEnd, index)
         if info and node:
             place = {"rank": spool.rank, "node": info.node, "load_after": end.load if end else None}
             place["throttled_after"] = end.num_throttled if end else 0
-            nodes.setdefault((info.node, node.switch_path), NodeFacts(**place, **redacted(dict(node))))
+            nodes.setdefault(info.node, NodeFacts(**place, **redacted(dict(node))))
     return list(nodes.values())
 
 

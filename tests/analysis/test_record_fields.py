@@ -144,7 +144,7 @@ def test_declared_factors_take_the_place_of_those_inside():
 def test_factors_are_fields():
     with pytest.raises(UsageError, match="no factor 'bakcend'; choose from ranks"):
         compare_studies([make_record()], [make_record()], factors=["bakcend"])
-    for name in ("code", "versions.torch", "fingerprint.versions", "nodes.cpu_boost", "case.cell.data"):
+    for name in ("code", "versions.torch", "fingerprint.versions", "nodes.cpu_governor", "case.cell.data"):
         assert compare_studies([make_record()], [make_record()], factors=[name]).blocking.empty
 
 

@@ -42,12 +42,12 @@ def test_many_values_are_cut() -> None:
 def test_facts_of_nodes_that_differ_name_them() -> None:
     record = make_record(num_ranks=2)
     nodes = [
-        NODE.model_copy(update={"node": name, "results_filesystem": kind, "load_before": load})
-        for name, kind, load in (("n2", "lustre", 1.0), ("n1", "ext4", 0.5))
+        NODE.model_copy(update={"node": name, "cpu_governor": kind, "load_before": load})
+        for name, kind, load in (("n2", "performance", 1.0), ("n1", "powersave", 0.5))
     ]
     again = record.model_copy(update={"nodes": [nodes[0].model_copy(update={"load_before": 0.2})]})
     found = values(record.model_copy(update={"nodes": nodes}), again)
     assert found["nodes", "names"]["value"] == "n | n1 | n2"
-    assert found["nodes", "results_filesystem"]["value"] == "not known (n) | ext4 (n1) | lustre (n2)"
+    assert found["nodes", "cpu_governor"]["value"] == "not known (n) | powersave (n1) | performance (n2)"
     assert "1 (n2)" in found["nodes", "load_before"]["value"]
     assert ("nodes", "container") not in found  # no node tells

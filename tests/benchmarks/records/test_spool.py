@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +28,7 @@ from dlscale.benchmarks.records.target import Ended, Evaluation
 
 EVENTS = [
     RankInfo(rank=0, local_rank=0, pid=7, node="n0", boot_id="b", affinity=[0, 1]),
-    node_facts(results=Path(), data=None),
+    node_facts(),
     Phase(name="connect", seconds=0.5),
     Gate(name="gradient", passed=False, value=None, tolerance=1e-4, detail="é"),
     MeasuredWindow(phase="warmup", num_steps=1, start=3.0, seconds=0.25),

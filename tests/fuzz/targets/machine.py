@@ -80,7 +80,7 @@ def kernel_files(folder: Path) -> None:
 
 def read_kernel(folder: Path) -> None:
     """What is read there."""
-    node_facts(results=Path("/scratch/x"), data=Path("/scratch"), top=folder)
+    node_facts(top=folder)
     read_limits(folder)
     read_network(folder / "sys")
 
@@ -158,7 +158,6 @@ KERNEL = {
     "proc/loadavg": "0.08 0.03 0.05 1/389 1234\n",
     "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15\n",
     "proc/driver/nvidia/gpus/0000/information": "Model: \t\t NVIDIA A100-SXM4-80GB\n",
-    "proc/self/mounts": r"/dev/root / ext4 rw 0 0" + "\n" + r"x /scratch\040x lustre rw 0 0",
 }
 VARIABLES_OF_JOBS = (
     "SLURM_JOB_NODELIST", "SLURM_JOB_END_TIME", "SLURM_RESTART_COUNT", "PBS_NODEFILE", "PBS_JOBID", "COBALT_NODEFILE",
@@ -168,7 +167,7 @@ ENVIRONMENT = "".join(
     f"{name}={value}\n"
     for known in load_all()
     for name, value in {
-        known.variables.job_id: "4711", known.variables.num_nodes: "2", known.variables.listed: "nid[1-2]",
+        known.variables.job_id: "4711", known.variables.listed: "nid[1-2]",
         known.variables.hosts: "/etc/hosts", known.variables.partition: "debug",
     }.items()
     if name
