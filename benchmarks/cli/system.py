@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.base.quantities import Fact, Quantity
-from dlscale.base.strings import LONGEST_NAME
 from dlscale.benchmarks.cli import SubVerbs
 from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.cli.streams import say
@@ -83,46 +81,34 @@ def _tables(system: System) -> Iterator[RenderableType]:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="File for the draft, *.toml; default: the terminal."
 )
-@click.option("--name", help="Name of the system; default: Slurm's name of the cluster.")
-@click.option(
-    "--measure",
-    is_flag=True,
-    help="Memory bandwidth and matrix products of this node, measured for some seconds.",
-)
-def probe(out: Path | None, name: str | None, measure: bool) -> int:
+def probe(out: Path | None) -> int:
     """Draft a system's file for the machine that this runs on.
 
     Run it on a log-in node, and once more in a job if compute nodes differ. It reads this node and asks
-    Slurm or PBS; it submits nothing. For other schedulers the draft has a template to complete.
+    Slurm or PBS; it submits nothing. Lines with TODO ask for what no command knows.
 
     \b
     Examples:
       dlscale system probe
-      dlscale system probe --name mine --measure --out mine.toml
+      dlscale system probe --out mine.toml
       dlscale run weak-scaling --system mine.toml --dry-run
     """  # noqa: D301
-    from dlscale.benchmarks.launch.environment import other_load
-    from dlscale.benchmarks.systems.probe.draft import FILL_IN, probe_machine
+    from dlscale.benchmarks.systems.probe import probe_machine
 
-    if name is not None and not (len(name) <= LONGEST_NAME and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)):
-        raise UsageError(
-            f"--name {name[:LONGEST_NAME]!r} is no system's name; give a short one in small letters, such as my-cluster"
-        )
     if out and out.suffix != ".toml":
         raise UsageError(f"--out {out} does not end in .toml, by which dlscale knows system files; rename it")
     if out and out.exists():
         raise UsageError(f"{out} exists already; remove it, or give another file with --out")
     if out and not out.parent.is_dir():
         raise UsageError(f"no folder {out.parent} for --out {out}; make it first, or give another file")
-    if measure and (load := other_load()):
-        say(f"warning: {load}; what is measured now is too low", err=True)
-    text = probe_machine(name=name, measure=measure)
+    text = probe_machine()
     if not out:
         click.echo(text, nl=False)
         return 0
     write_atomically(out, text, mode=0o644, remedy="free space or give another file with --out")
-    say(f"wrote {out}; {text.count(FILL_IN) - 1} places ask you to fill them in")
-    say(f"try it with: dlscale run weak-scaling --system {out} --dry-run")
+    say(
+        f"wrote {out}; fill in its lines with TODO, then try: dlscale run weak-scaling --system {out} --dry-run"
+    )
     return 0
 
 
@@ -134,7 +120,7 @@ def system() -> None:
     Examples:
       dlscale system list
       dlscale system show cori
-      dlscale system probe --name mine --out mine.toml
+      dlscale system probe --out mine.toml
     """  # noqa: D301
 
 

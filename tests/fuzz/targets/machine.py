@@ -5,22 +5,20 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from unittest import mock
 
 from dlscale.base.batch import NAMES, load_all, scheduler
 from dlscale.base.launchers import mpi_title
 from dlscale.base.redaction import redact
+from dlscale.base.strings import visible
 from dlscale.base.variables import HELPER, JOB, LAUNCH, passed_on, withheld
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.launch.causes import last_words, who_died
 from dlscale.benchmarks.launch.probe import cpu_model
 from dlscale.benchmarks.records.nodes import batch_job, node_facts
 from dlscale.benchmarks.systems.limits import read_limits
-from dlscale.benchmarks.systems.probe.cluster import read_cluster
-from dlscale.benchmarks.systems.probe.draft import draft
-from dlscale.benchmarks.systems.probe.node import Commands, ThisNode, read_network, read_node
+from dlscale.benchmarks.systems.probe import draft, read_machine, read_network
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives.grpc_ps.messages import Chunk, RefusedError, read_hello, unpack
 from tests.fuzz.damage import damage_contents
@@ -47,26 +45,20 @@ def about_jobs(text: str) -> None:
             scheduler(name).job_id(text)
 
 
-@cache
-def this_node() -> ThisNode:
-    """What was read of the machine that this runs on."""
-    return read_node(Commands())
-
-
 def probed(folder: Path) -> None:
     """The draft of a system's file from what Slurm or PBS printed, each command into a file of its name."""
 
-    def run(program: str, *arguments: str) -> str:
+    def ask(*words: str) -> str:
         try:
-            return (folder / "_".join([program, *arguments])).read_text(errors="replace")
+            return visible((folder / "_".join(words)).read_text(errors="replace"))
         except OSError:
             return ""
 
-    draft(this_node(), read_cluster(run, "mpich"), problems=["scontrol: no answer"])
+    draft(read_machine(ask, folder), ["scontrol: no answer"])
 
 
 def print_of_slurm(folder: Path) -> None:
-    """What its commands print, as `Commands.run` gives it."""
+    """What its commands print, as the probe gets it."""
     for name, text in SLURM.items():
         (folder / name).write_text(text)
 
@@ -82,7 +74,7 @@ def read_kernel(folder: Path) -> None:
     """What is read there."""
     node_facts(top=folder)
     read_limits(folder)
-    read_network(folder / "sys")
+    read_network(folder / "sys" / "class")
 
 
 def environment(path: Path) -> None:

@@ -1,1 +1,0 @@
-"""Drafting a system's file from this node and from Slurm."""
