@@ -24,7 +24,7 @@ from dlscale.collectives.sharding import NONE as UNSHARDED
 
 CLOCK_TICK = 1e-9  # seconds; a window is not shorter
 MAX_PAUSE_SECONDS = 3600.0  # between two launches of a block; beyond it they are not paired
-PHASES = ("start_up", "import_backend", "connect", "gates", "first_step")
+PHASES = ("start_up", "import_backend", "connect", "gates", "first_step", "audits")
 ATTEMPTS = {  # columns that every frame of attempts has, with their types
     **dict.fromkeys(("number", "block_number", "attempt", "num_windows", "skipped", "num_throttled"), int),
     **dict.fromkeys(("id", "cell", "system", "setup", "study", "case", "evidence", "exchange", "why"), str),

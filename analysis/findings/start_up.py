@@ -1,4 +1,4 @@
-"""The cost of a launch before it trains: separate, because throughput never includes it.
+"""The cost of a launch outside of its windows: separate, because throughput never includes it.
 
 Ranks may be slowest in different phases, so a sum may be more than any launch took.
 """
@@ -20,7 +20,7 @@ ABOUT = {  # label and meaning of each phase
     "gates": ("gates", "checks of correctness, with tracing and compilation"),
     "first_step": ("first step", "of the trainer that is measured"),
 }
-SECONDS = [f"{phase}_seconds" for phase in PHASES]
+SECONDS = [f"{phase}_seconds" for phase in ABOUT]  # before training
 
 
 def start_ups(study: Study) -> pd.DataFrame:
@@ -29,8 +29,8 @@ def start_ups(study: Study) -> pd.DataFrame:
     A phase that a rank of every launch did not reach is missing, and so is the sum.
     """
     launches = study.good[study.good["control"] == "train"].groupby("cell")
-    frame = launches[SECONDS].median()
-    frame["total_seconds"] = frame.sum(axis=1, skipna=False)
+    frame = launches[[f"{phase}_seconds" for phase in PHASES]].median()
+    frame["total_seconds"] = frame[SECONDS].sum(axis=1, skipna=False)
     return frame.assign(num_launches=launches.size()).reset_index()
 
 
@@ -41,7 +41,7 @@ def draw_phases(rows: pd.DataFrame, axes: theme.Axes) -> None:
     place = rows["name"].map({name: step * (k - (len(names) - 1) / 2) for k, name in enumerate(names)})
     low, high = (rows["num_ranks"] * 2 ** (place + half * step) for half in (-0.45, 0.45))
     below = pd.Series(0.0, rows.index)
-    for phase, name, color in zip(PHASES, SECONDS, theme.PHASES, strict=False):
+    for phase, name, color in zip(ABOUT, SECONDS, theme.PHASES, strict=False):
         height = rows[name].fillna(0)
         axes.bar(low, height, high - low, below, align="edge", color=color, label=ABOUT[phase][0])
         below += height
@@ -66,6 +66,7 @@ FINDING = Finding(
             for phase, (label, about) in ABOUT.items()
         },
         "total_seconds": Column("sum of the phases", "sum", "s", write=digits(2)),
+        "audits_seconds": Column("replays of steps between and after the windows", "audits", "s", write=digits(2)),
         "num_launches": Column("launches that gave a number", "launches", write=COUNT),
     },
     drawings=(

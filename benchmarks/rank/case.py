@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -13,7 +14,7 @@ from dlscale.benchmarks.rank.observers import HaloMeter, Observer, StepMeter
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Gate, StateBytes
-from dlscale.benchmarks.records.spool import CaseResult, Event, MeasuredWindow, SpoolWriter
+from dlscale.benchmarks.records.spool import CaseResult, Event, MeasuredWindow, Phase, SpoolWriter
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives import Backend, Trainer
 from dlscale.collectives.backend import BackedUpTrainer, StaleTrainer
@@ -72,6 +73,7 @@ class CaseRun:
     index: int  # of the case in its launch
     factory: ReplicaFactory
     deadline: float  # on this rank's monotonic clock
+    audit_seconds: list[float] = field(default_factory=list)
 
     @property
     def cell(self) -> Cell:
@@ -94,6 +96,14 @@ class CaseRun:
     def checkpoints(self) -> Path | None:
         """The folder of this case's; None where it is neither saved nor resumed."""
         return self.context.spec.checkpoints_of(self.context.spec.cases[self.index])
+
+    @contextmanager
+    def auditing(self) -> Iterator[None]:
+        """The body is part of the audits, not of the training."""
+        begin = time.perf_counter()
+        with self.context.aside():
+            yield
+        self.audit_seconds.append(time.perf_counter() - begin)
 
     def reference(self) -> Replica:
         """A replica that no trainer holds, with the samples of the trainer's, which is given its weights."""
@@ -143,6 +153,7 @@ class CaseRun:
     ) -> None:
         """Spool the result of a training; `skipped` samples were left out beside those of its replicas."""
         context, backend = self.context, self.context.backend
+        self.write(Phase(name="audits", seconds=sum(self.audit_seconds)))
         self.write(StateBytes(**asdict(trainer.state_bytes())))
         backed_up = (
             cast(BackedUpTrainer, trainer) if backend.in_step and backend.num_accepted is not None else None

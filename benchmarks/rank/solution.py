@@ -55,10 +55,11 @@ def train_to_target(case: CaseRun) -> list[Gate]:
             saving=saving,
             audit=audit,
         ).run()
-        case.write_observed()
         gates: list[Gate] = []
         if end != "diverged":  # that is a result, and its weights are no numbers
-            gates = [*audit.gates(), *training_gates(context.backend, trainer, control=context.world)]
+            with case.auditing():
+                gates = [*audit.gates(), *training_gates(context.backend, trainer, control=context.world)]
+        case.write_observed()
         case.write_result(trainer, replicas, steady=None, skipped=evaluator.num_skipped)
         return gates
 
@@ -90,6 +91,7 @@ def _audit(
         load=lambda: evaluator.load(trainer),
         learnt=lambda: evaluator.learnt(trainer),
         tolerance=training.bounds.outputs,
+        aside=case.auditing,
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -80,6 +81,7 @@ class TargetAudit:
     load: Callable[[], None]  # gives the replica what the trainer has learnt
     learnt: Callable[[], Weights]  # the trainer's weights
     tolerance: float  # of what networks give for the same samples
+    aside: Callable[[], AbstractContextManager[None]]
     stretches: Stretches = field(init=False)
     _gates: list[Gate] = field(default_factory=list)
 
@@ -90,7 +92,8 @@ class TargetAudit:
         """The training is over: look at its last evaluation, and at a step more."""
         if end == "diverged" or evaluated is None:
             return
-        self._gates = [self._held_out_gate(evaluated.indices), self._evaluation_gate(end, last, evaluated)]
+        with self.aside():
+            self._gates = [self._held_out_gate(evaluated.indices), self._evaluation_gate(end, last, evaluated)]
         self.steps.end()
 
     def gates(self) -> list[Gate]:

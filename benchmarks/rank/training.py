@@ -51,8 +51,9 @@ def measure_training(case: CaseRun) -> list[Gate]:
             carries=bool(trainer.settings().get("pipelined")),
             agree=cast(GroupedTrainer, trainer).agree if getattr(backend.served, "groups", 0) else None,
         )
+        with case.auditing():
+            gates = [*audit.gates(), *training_gates(backend, trainer, control=context.world)]
         case.write_observed()
-        gates = [*audit.gates(), *training_gates(backend, trainer, control=context.world)]
         if context.bucket_bytes is not None:
             from dlscale.benchmarks.rank.controls import bucket_bytes_of
 
@@ -74,6 +75,6 @@ def audited(case: CaseRun, trainer: Trainer, replicas: Sequence[Replica], **more
         shard=context.shard,
         bounds=bounds,
         num_skipped=lambda: sum(replica.num_skipped() for replica in replicas),
-        aside=context.aside,
+        aside=case.auditing,
         **more,
     )

@@ -186,6 +186,7 @@ class Phases(Frozen):
     connect: Moments  # joining the backend
     gates: Moments
     first_step: Moments
+    audits: Moments | None = where_given(None)  # between the windows and after them
 
 
 class RankPlace(Frozen):
@@ -266,7 +267,7 @@ class Record(Outcome, LaunchMetadata, extra="ignore"):
         if len(set(numbers)) < len(numbers) or max(numbers, default=0) >= cell.num_ranks:
             raise ValueError(f"ranks are {numbers}, of a case of {cell.num_ranks}")
         lists: dict[str, Any] = {"final_loss": self.final_loss, "skipped_samples": self.skipped_samples}
-        for name, column in (lists | dict(self.phases) | {"windows.seconds": self.windows.seconds.T}).items():
+        for name, column in (lists | self.phases.model_dump(exclude_none=True) | {"windows.seconds": self.windows.seconds.T}).items():
             if len(column) != cell.num_ranks:
                 raise ValueError(f"{name} is that of {len(column)} ranks, of a case of {cell.num_ranks}")
         if self.gates_version is not None and cell.backend not in NAMES:

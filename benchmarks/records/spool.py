@@ -35,8 +35,8 @@ from dlscale.benchmarks.records.windows import Count, CountFromZero, Seconds, St
 
 SPEC_FILE = "launch.json"  # `rank.spec.LaunchSpec`
 
-# The last one is of a case: networks, weights and trainer of a training with a target.
-PhaseName = Literal["start_up", "import_backend", "connect", "gates", "set_up"]
+# The last two belong to a case: networks, weights and trainer of a training with a target, and its audits.
+PhaseName = Literal["start_up", "import_backend", "connect", "gates", "set_up", "audits"]
 
 
 class RankInfo(RankPlace):
@@ -46,7 +46,7 @@ class RankInfo(RankPlace):
 
 
 class Phase(Frozen):
-    """Duration of one phase before the first window."""
+    """Duration of one phase outside of the windows."""
 
     name: PhaseName
     seconds: Seconds
