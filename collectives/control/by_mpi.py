@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from mpi4py import MPI
 
-from dlscale.collectives.ring.mpi_match import require_same_world
+from dlscale.collectives.control.mpi_match import require_same_world
 
 
 class MpiPlane:

@@ -9,7 +9,6 @@
 src/          the engine and its binding, the extension module `_engine`
 engine.py     the engine in Python, `Ring`
 settings.py   the user's settings
-mpi_match.py  refuses an MPI other than the one that the engine was compiled with
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from dlscale.collectives.buffers import (
     check_overlap,
     check_root,
 )
-from dlscale.collectives.ring.mpi_match import (
+from dlscale.collectives.control.mpi_match import (
     REINSTALL,
     require_same_library,
     require_same_mpi,

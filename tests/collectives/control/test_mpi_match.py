@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.ring.mpi_match import require_same_library, require_same_mpi
+from dlscale.collectives.control.mpi_match import require_same_library, require_same_mpi
 
 
 @pytest.mark.parametrize(
