@@ -139,10 +139,10 @@ def start_skew(record: Record) -> float:
     return max(found, default=np.nan)
 
 
-def _slowest(seconds: Sequence[float | None]) -> float | None:
+def _slowest(seconds: Sequence[float | None] | None) -> float | None:
     """None if a rank did not reach the phase: it may be the slowest."""
-    known = [value for value in seconds if value is not None]
-    return max(known) if known and len(known) == len(seconds) else None
+    known = [value for value in seconds or () if value is not None]
+    return max(known) if seconds and len(known) == len(seconds) else None
 
 
 def _exchange_mode(record: Record) -> str:

@@ -162,8 +162,11 @@ def _phases(workers: Sequence[RankSpool], index: int) -> Phases:
         first = spool.first(MeasuredWindow, index)
         return first.seconds if first and first.phase == "warmup" else None
 
-    phases = {name: [spool.seconds(name, index) for spool in workers] for name in Phases.model_fields}
-    return Phases(**phases | {"first_step": [first_step(spool) for spool in workers]})
+    phases: dict[str, Any] = {
+        name: [spool.seconds(name, index) for spool in workers] for name in Phases.model_fields
+    }
+    phases["first_step"] = [first_step(spool) for spool in workers]
+    return Phases(**phases | {"audits": _known(phases["audits"])})
 
 
 def _windows(workers: Sequence[RankSpool], index: int) -> Windows:
