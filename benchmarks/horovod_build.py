@@ -24,7 +24,7 @@ from typing import Any
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
-from dlscale.base.launchers import mpi_title
+from dlscale.base.launchers import flavour_of
 from dlscale.base.redaction import home_folder, redact
 from dlscale.base.strings import Text
 from dlscale.base.variables import BUILD, passed_on
@@ -199,7 +199,7 @@ def describe(target: Installation) -> BuildFacts:
     try:
         facts = BuildFacts(
             **json.loads(done.stdout),
-            mpi=mpi_title(ask(str(target.mpiexec), "--version").stdout) or "an unknown MPI",
+            mpi=flavour_of(ask(str(target.mpiexec), "--version").stdout) or "an unknown MPI",
             operations={k: v for k, v in sorted(environ(target).items()) if BUILD_VARIABLES.match(k) and v},
             horovod=pins().get("horovod", ""),
         )

@@ -15,9 +15,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from dlscale.base.batch import scheduler
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
+from dlscale.base.schedulers import SCHEDULERS, job_nodes
 from dlscale.base.strings import plural
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles
 from dlscale.benchmarks.launch import signals, supervisor
@@ -36,14 +36,11 @@ def run(folder: Path, name: str) -> None:
     begin = time.time()
     files = JobFiles(folder, name)
     job, study = files.read(), read_study_file(folder)
-    commands = scheduler(study.system.scheduler)
+    commands = SCHEDULERS[study.system.scheduler]
     with files.lock():
-        try:
-            nodes = tuple(commands.nodes(os.environ))
-        except (OSError, ValueError) as error:
-            raise UsageError(
-                f"{name} finds no nodes of its job ({error}); dlscale resume submits it, it is not started by hand"
-            ) from None
+        nodes = job_nodes(
+            commands.name, fewest=1, remedy="dlscale resume submits it, it is not started by hand"
+        )
         files.log("begin", nodes=len(nodes), starts_before=commands.restarts(os.environ))
         end = commands.end_time(os.environ) or begin + job.seconds
         try:

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from dlscale.base.batch.scheduler import State
+from dlscale.base.batch import State
 from dlscale.base.definitions import Frozen, read_json
 from dlscale.base.errors import UsageError
 from dlscale.base.files import APPENDED, locked, make_folder, open_regular, read_regular, write_atomically

@@ -7,17 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dlscale.base.batch import scheduler
-from dlscale.base.batch.scheduler import (
-    END_TIME_VARIABLE,
-    JobRequest,
-    one_line,
-    quoted,
-    quoted_path,
-    quoted_words,
-)
+from dlscale.base.batch import END_TIME_VARIABLE, JobRequest, one_line, quoted, quoted_path, quoted_words
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import one_per_node
+from dlscale.base.schedulers import SCHEDULERS
 from dlscale.benchmarks.systems.start import cpus_per_rank
 from dlscale.benchmarks.systems.system import Environment, System
 
@@ -35,7 +28,7 @@ def batch_script(
     The program replaces the shell: it gets the script's signals, and its exit status is the job's. Its path may name
     $VARIABLES of the job, as those of environments do; everything else is taken literally.
     """
-    commands = scheduler(system.scheduler)
+    commands = SCHEDULERS[system.scheduler]
     cores = 0 if system.node.cores == "detect" else system.node.cores.value
     request = replace(
         request,
@@ -44,30 +37,26 @@ def batch_script(
         cpus_per_rank=request.cpus_per_rank or cpus_per_rank(system, request.ranks_per_node),
     )
     facts = {END_TIME_VARIABLE: f"$(($(date +%s) + {60 * request.minutes}))", **commands.facts}
-    own = [one_line(line, "a command of the environment") for line in environment.commands]
-    program = [
-        quoted_path(command[0], "the program"),
-        quoted_words(command[1:], "the command of the job"),
-    ]
+    own = [one_line(line) for line in environment.commands]
     parts = [
         [INTERPRETER, *commands.directives(request)],
-        ["set -eo pipefail", f"cd {quoted(request.folder, 'the folder of the job')}"],
+        ["set -eo pipefail", f"cd {quoted(request.folder)}"],
         # Assigned first, exported later: `export NAME=$(...)` succeeds even where the command fails.
         [*(f"{name}={text}" for name, text in facts.items()), f"export {' '.join(facts)}"],
         # Unset variables become errors after modules only, because the scripts behind modules use such variables.
         [*map(_module, environment.modules), *own, "set -u"],
         _staging(system, environment, request.num_nodes),
         _exports(system, environment),
-        [f"exec {' '.join(program)}"],
+        [f"exec {quoted_path(command[0])} {quoted_words(command[1:])}"],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
 def _module(text: str) -> str:
     """A module's name, or another verb and its arguments: "unload darshan"."""
-    words = one_line(text, "a module of the environment").split()
+    words = one_line(text).split()
     verb = [] if words[:1] and words[0] in _MODULE_VERBS else ["load"]
-    return f"module {quoted_words([*verb, *words], 'a module')}"
+    return f"module {quoted_words([*verb, *words])}"
 
 
 def _staging(system: System, environment: Environment, num_nodes: int) -> list[str]:
@@ -81,9 +70,8 @@ def _staging(system: System, environment: Environment, num_nodes: int) -> list[s
             "name its MPI (mpich, intelmpi or openmpi) in the system file"
         )
     launcher = one_per_node(system.launcher, num_nodes, mpi=mpi, mpiexec=environment.mpiexec or "mpiexec")
-    paths = [quoted_path(path, "a path to stage") for path in (environment.stage_folder, *environment.stage)]
-    copy = quoted_words(["bash", "-c", _COPY], "the copying")
-    return [f"{quoted_words(launcher, 'the launcher')} {copy} {' '.join(paths)}"]
+    paths = [quoted_path(path) for path in (environment.stage_folder, *environment.stage)]
+    return [f"{quoted_words([*launcher, 'bash', '-c', _COPY])} {' '.join(paths)}"]
 
 
 def _exports(system: System, environment: Environment) -> list[str]:
@@ -94,12 +82,12 @@ def _exports(system: System, environment: Environment) -> list[str]:
             raise UsageError(
                 f"{name!r} is not a variable name; correct it in the file of system {system.name}"
             )
-    return [f"export {name}={_value(environment, name, value)}" for name, value in variables.items()]
+    return [f"export {name}={_value(environment, value)}" for name, value in variables.items()]
 
 
-def _value(environment: Environment, name: str, value: str) -> str:
-    what, prefix = f"the variable {name}", environment.prefix
+def _value(environment: Environment, value: str) -> str:
+    prefix = environment.prefix
     if "$" in prefix and "{prefix}" in value:  # a centre's, which is another folder for each user
-        return quoted_path(value.replace("{prefix}", prefix), what)
+        return quoted_path(value.replace("{prefix}", prefix))
     folder = Path(sys.prefix) if prefix == "current" else Path(prefix).absolute()
-    return quoted(value.replace("{prefix}", str(folder)), what)
+    return quoted(value.replace("{prefix}", str(folder)))

@@ -14,12 +14,12 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dlscale.base.batch import scheduler
-from dlscale.base.batch.scheduler import JobRequest, Scheduler, State
+from dlscale.base.batch import JobRequest, Scheduler, State
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.base.quantities import format_seconds
 from dlscale.base.redaction import redact
+from dlscale.base.schedulers import SCHEDULERS, job_nodes
 from dlscale.base.strings import plural
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles, JobState, all_jobs, cut, states
 from dlscale.benchmarks.jobs.script import batch_script
@@ -59,7 +59,7 @@ def submit(campaign: Campaign, jobs: Sequence[Job], *, account: str | None) -> l
     Raises UsageError with the scheduler's own message if it refuses a job; the jobs before it stay submitted. A job of
     which it is not known whether it was taken is not submitted again (`JobFiles.id`).
     """
-    commands = scheduler(campaign.system.scheduler)
+    commands = SCHEDULERS[campaign.system.scheduler]
     chained = campaign.system.policy.jobs == "chained"
     submitted: list[JobFiles] = []
     for job in sorted(jobs, key=lambda job: -job.num_nodes) if chained else jobs:
@@ -90,7 +90,7 @@ def submit(campaign: Campaign, jobs: Sequence[Job], *, account: str | None) -> l
 def job_states(system: System, jobs: Sequence[JobFiles]) -> dict[str, JobState]:
     """Each job's state by its name. Raises UsageError if the scheduler does not answer."""
     ids = [job.id for job in jobs if job.id]
-    return states(jobs, _scheduler_states(scheduler(system.scheduler), ids))
+    return states(jobs, _scheduler_states(SCHEDULERS[system.scheduler], ids))
 
 
 def _scheduler_states(commands: Scheduler, ids: Sequence[str]) -> Mapping[str, State]:
@@ -136,19 +136,9 @@ def _last_line(done: subprocess.CompletedProcess[str]) -> str:
 
 def own_nodes(campaign: Campaign) -> tuple[str, ...]:
     """The nodes of the surrounding job. Raises UsageError outside a job, or if it has too few nodes."""
-    system = campaign.system
-    try:
-        nodes = tuple(scheduler(system.scheduler).nodes(os.environ))
-    except (ValueError, OSError) as error:
-        raise UsageError(
-            f"--in-allocation outside a job of {system.name} ({error}); leave it out to submit jobs instead"
-        ) from None
-    most = max(launch.cell.num_nodes for launch in campaign.plan.launches)
-    if most > len(nodes):
-        raise UsageError(
-            f"the job has {len(nodes)} nodes, but --nodes asks for {most}; give fewer, or start a larger job"
-        )
-    return nodes
+    fewest = max(launch.cell.num_nodes for launch in campaign.plan.launches)
+    remedy = "leave --in-allocation out to submit jobs instead"
+    return job_nodes(campaign.system.scheduler, fewest=fewest, remedy=remedy)
 
 
 def walltime(study: Study, system: System, asked: float | None) -> float | None:

@@ -15,8 +15,7 @@ from typing import IO, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dlscale.base.errors import UsageError
-from dlscale.base.launchers import LAUNCHERS, Flavour, flavour_of
-from dlscale.base.launching.pals import is_pals
+from dlscale.base.launchers import LAUNCHERS, Flavour, flavour_of, is_pals
 from dlscale.base.redaction import SECRET, redact
 from dlscale.base.variables import HELPER, passed_on, shadowing
 from dlscale.benchmarks.launch import signals

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.base import launchers
-from dlscale.base.batch import scheduler
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS, Flavour, flavour_of
+from dlscale.base.schedulers import job_nodes
 from dlscale.base.variables import passed_on
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.probe import Probe, Question, SeenGpus, see_gpus
@@ -235,16 +235,8 @@ def cluster_here(
         raise UsageError(
             f"--ranks-per-node {per_node}: nodes of {system.name} have {system.num_cores()} cores; give at most that"
         )
-    try:
-        here = tuple(scheduler(system.scheduler).nodes(os.environ))
-    except (ValueError, OSError) as error:
-        raise UsageError(
-            f"--system {name} outside a job of its ({error}); start this command in a job of {max(nodes)} nodes"
-        ) from None
-    if max(nodes) > len(here):
-        raise UsageError(
-            f"the job has {len(here)} nodes, but --nodes asks for {max(nodes)}; give fewer, or start a larger job"
-        )
+    fewest = max(nodes)
+    here = job_nodes(system.scheduler, fewest=fewest, remedy=f"start this command in a job of {fewest} nodes")
     installation = find_installation(system, environment_name or default_environment(system))
     pairs = [(peer.name, "torch") for peer in load_peers("between_nodes")]
     report = environment.probe(installation, Question(pairs=pairs))

@@ -16,8 +16,8 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from dlscale.base.batch import load_all
 from dlscale.base.definitions import Frozen, where_given
+from dlscale.base.schedulers import SCHEDULERS
 from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.systems.limits import read_limits
 
@@ -123,9 +123,8 @@ def _matches(paths: Iterable[Path], pattern: str) -> list[str]:
 
 def batch_job(variables: Mapping[str, str]) -> Allocation | None:
     """The batch job that these variables describe; None outside one."""
-    for scheduler in load_all():
-        names = scheduler.variables
-        if job_id := variables.get(names.job_id):
-            partition = variables.get(names.partition) or None
+    for scheduler in SCHEDULERS.values():
+        if job_id := variables.get(scheduler.id_variable):
+            partition = variables.get(scheduler.queue_variable) or None
             return Allocation(scheduler=scheduler.name, job_id=job_id, partition=partition)
     return None

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import jinja2
 import psutil
 
-from dlscale.base.launching.pals import is_pals
+from dlscale.base.launchers import is_pals
 from dlscale.base.redaction import redact
 from dlscale.base.strings import LONGEST_NAME, visible
 from dlscale.benchmarks.systems.system import System

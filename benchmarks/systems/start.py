@@ -73,7 +73,7 @@ def find_installation(system: System, name: str) -> Installation:
     if system.launcher == "mpiexec":
         launcher = launcher or (shutil.which("mpiexec") if system.has_jobs else None)  # the modules'
     elif system.has_jobs:
-        command, *_ = LAUNCHERS[system.launcher].per_node(1)
+        command, *_ = LAUNCHERS[system.launcher].per_node.split()
         launcher = shutil.which(command) or command
     else:
         launcher = launcher or wanted

@@ -26,11 +26,11 @@ from pydantic import (
 )
 
 from dlscale.base import definitions
-from dlscale.base.batch import NAMES as SCHEDULERS
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.base.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, TextFact
+from dlscale.base.schedulers import SCHEDULERS
 from dlscale.base.strings import Name, Text
 from dlscale.collectives.capabilities import with_capability
 

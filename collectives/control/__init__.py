@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol
 
 from numpy.typing import NDArray
 
-from dlscale.base.launching.torchrun import RUNNING
+from dlscale.base.launchers import BY_TORCHRUN
 
 
 class Request(Protocol):
@@ -85,7 +85,7 @@ class ControlPlane(Protocol):
 
 def control_plane(folder: Path) -> ControlPlane:
     """That of the launcher which started this process; ranks may meet in the launch's `folder`."""
-    if RUNNING in os.environ:
+    if BY_TORCHRUN in os.environ:
         from dlscale.collectives.control.by_torch import TorchPlane
 
         return TorchPlane(folder)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dlscale.base.errors import UsageError
-from dlscale.base.launchers import LAUNCHERS
-from dlscale.base.launching import torchrun
+from dlscale.base.launchers import BY_TORCHRUN, LAUNCHERS
 
 REINSTALL = "pip install --no-deps --force-reinstall ."  # in a checkout
 
@@ -57,7 +56,7 @@ def require_same_world(
     if started == num_ranks:
         return
     alone = "each of them is alone" if num_ranks == 1 else f"there are {num_ranks}"
-    if torchrun.RUNNING in environment:
+    if BY_TORCHRUN in environment:
         raise UsageError(
             f"torchrun started {started} processes ({name}), but in MPI {alone}: it does not start MPI's ranks; start "
             f"them with the mpiexec of {loaded}: mpiexec -n {started} python ..."
@@ -72,8 +71,8 @@ def require_same_world(
 def _launcher_says(num_ranks: int, *, loaded: str, environment: Mapping[str, str]) -> tuple[str, int]:
     """The variable that says how many processes were started, and that number; no name where none contradicts MPI."""
     own = _OWN.get(loaded, "PMI_SIZE")
-    if torchrun.RUNNING in environment:  # the innermost launcher, whatever started it
-        names = torchrun.LAUNCHER.sizes
+    if BY_TORCHRUN in environment:  # the innermost launcher, whatever started it
+        names = LAUNCHERS["torchrun"].sizes
     elif own in environment:
         names = (own,)
     else:

@@ -168,8 +168,6 @@ def test_what_cannot_be_said_is_an_error():
     )
     with pytest.raises(ValueError, match="cannot spread 3 ranks over 2 nodes by 2"):
         command_line("jsrun", start)
-    with pytest.raises(ValueError, match="without the flavour of its MPI"):
-        command_line("mpiexec", start)
 
 
 def test_variables_reach_the_ranks_as_they_are(tmp_path: Path):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.base.batch import NAMES, scheduler
-from dlscale.base.batch.scheduler import END_TIME_VARIABLE, NODES_VARIABLE, JobRequest
+from dlscale.base.batch import END_TIME_VARIABLE, NODES_VARIABLE, JobRequest
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
+from dlscale.base.schedulers import SCHEDULERS
 
 REQUEST = JobRequest(
     name="weak-job-000",
@@ -80,6 +80,7 @@ CASES = {
         nodes=[("SLURM_JOB_NODELIST", "nid0000[1-2]", ["nid00001", "nid00002"])],
         end_time="SLURM_JOB_END_TIME",
         restarts={"2": ("SLURM_RESTART_COUNT", 2), "inf": ("SLURM_RESTART_COUNT", 0)},
+        refused="/a%j",
     ),
     "pbs": PBS,
     "torque": replace(
@@ -140,19 +141,16 @@ CASES = {
         refused="/{{id}}",
     ),
 }
-every = pytest.mark.parametrize("name", NAMES)
+every = pytest.mark.parametrize("name", SCHEDULERS)
 
 
 def directives(name: str, /, **changes: object) -> list[str]:
-    return scheduler(name).directives(replace(REQUEST, **changes))  # type: ignore[arg-type]
+    return SCHEDULERS[name].directives(replace(REQUEST, **changes))  # type: ignore[arg-type]
 
 
 def test_every_scheduler_has_a_case_and_launchers_name_known_ones():
-    assert set(CASES) == set(NAMES)
-    assert all(scheduler(name).name == name for name in NAMES)
-    assert {name for launcher in LAUNCHERS.values() for name in launcher.schedulers} <= set(NAMES)
-    with pytest.raises(ValueError, match="no scheduler 'none'"):
-        scheduler("none")
+    assert set(CASES) == set(SCHEDULERS)
+    assert {name for launcher in LAUNCHERS.values() for name in launcher.schedulers} <= set(SCHEDULERS)
 
 
 @every
@@ -194,11 +192,6 @@ def test_odd_values_stay_one_word(name: str):
             directives(name, folder=folder)
 
 
-def test_slurm_takes_percent_signs_as_they_are():
-    lines = directives("slurm", folder="/a%j")
-    assert {"#SBATCH --output=/a%%j/jobs/job-000.log", "#SBATCH --chdir=/a%j"} <= set(lines)
-
-
 def test_a_long_name_keeps_what_tells_jobs_apart():
     assert directives("pbs", name="strong-scaling-job-007")[0] == "#PBS -N strong--job-007"
 
@@ -212,7 +205,7 @@ def test_wall_time_is_rounded_up_to_minutes(seconds: float, clock: str):
 
 @every
 def test_commands(name: str):
-    case, commands = CASES[name], scheduler(name)
+    case, commands = CASES[name], SCHEDULERS[name]
     assert " ".join(commands.submit) == case.submit
     assert " ".join(commands.query(["1", "2"])) == case.query
     assert " ".join(commands.cancel) == case.cancel
@@ -224,14 +217,14 @@ def test_bsub_reads_the_script_on_stdin(tmp_path: Path):
     fake = tmp_path / "bsub"
     fake.write_text("#!/bin/sh\ncat\n")
     fake.chmod(0o755)
-    command = [*scheduler("lsf").submit, str(script)]
+    command = [*SCHEDULERS["lsf"].submit, str(script)]
     done = subprocess.run(command, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, check=True)
     assert done.stdout == b"#BSUB -J x\n"
 
 
 @every
 def test_answers(name: str):
-    case, commands = CASES[name], scheduler(name)
+    case, commands = CASES[name], SCHEDULERS[name]
     assert {text: commands.job_id(text) for text in case.accepted} == case.accepted
     for text in ("", "error: no such queue\n"):
         with pytest.raises(ValueError, match="printed no job id"):
@@ -245,7 +238,7 @@ def test_answers(name: str):
 
 @every
 def test_inside_a_job(name: str, tmp_path: Path):
-    case, commands = CASES[name], scheduler(name)
+    case, commands = CASES[name], SCHEDULERS[name]
     for variable, value, nodes in case.nodes:
         file = tmp_path / "nodes"
         file.write_text(value)

@@ -73,7 +73,7 @@ def test_a_program_that_finds_no_nodes_says_so(tmp_path, monkeypatch, value):
         allocation, "read_study_file", lambda _: SimpleNamespace(system=SimpleNamespace(scheduler="slurm"))
     )
     (tmp_path / "jobs").mkdir()
-    with pytest.raises(UsageError, match="job-000 finds no nodes of its job"):
+    with pytest.raises(UsageError, match="dlscale resume submits it"):
         allocation.run(tmp_path, "job-000")
 
 

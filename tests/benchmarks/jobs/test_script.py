@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.base.batch.scheduler import JobRequest
+from dlscale.base.batch import JobRequest
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Count
 from dlscale.benchmarks.jobs.script import batch_script

@@ -17,7 +17,7 @@ from dlscale.benchmarks.message_sizes.peers import choose_peers
         ("--system local --nodes 2", ["--system local", "no scheduler"]),
         ("--system cori", ["--system cori", "--nodes"]),
         ("--system cori --nodes 1", ["--nodes 1", "--ranks"]),
-        ("--system cori --nodes 2,4", ["outside a job", "4 nodes"]),
+        ("--system cori --nodes 2,4", ["start this command in a job of 4 nodes", "4 nodes"]),
         ("--sizes big", ["'big'", "4KiB"]),
         ("--sizes 8KiB:4KiB", ["'8KiB:4KiB'", "ascending"]),
         ("--ranks 1", ["--ranks 1", "2 or more"]),

@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest import mock
 
-from dlscale.base.batch import NAMES, load_all, scheduler
-from dlscale.base.launchers import mpi_title
+from dlscale.base.launchers import flavour_of
 from dlscale.base.redaction import redact
+from dlscale.base.schedulers import SCHEDULERS
 from dlscale.base.strings import visible
 from dlscale.base.variables import HELPER, JOB, LAUNCH, passed_on, withheld
 from dlscale.benchmarks.cli import main
@@ -27,8 +27,7 @@ from tests.fuzz.target import Target, file_target, text_target
 
 def in_a_job(text: str) -> None:
     """What schedulers tell a job by its variables."""
-    for name in NAMES:
-        commands = scheduler(name)
+    for commands in SCHEDULERS.values():
         for variable in VARIABLES_OF_JOBS:
             with suppress(ValueError, OSError):
                 commands.nodes({variable: text})
@@ -38,11 +37,11 @@ def in_a_job(text: str) -> None:
 
 def about_jobs(text: str) -> None:
     """What schedulers print about jobs."""
-    for name in NAMES:
-        scheduler(name).states(text, ["12", "f12"])
-        scheduler(name).forgot(text)
+    for commands in SCHEDULERS.values():
+        commands.states(text, ["12", "f12"])
+        commands.forgot(text)
         with suppress(ValueError):
-            scheduler(name).job_id(text)
+            commands.job_id(text)
 
 
 def probed(folder: Path) -> None:
@@ -157,10 +156,12 @@ VARIABLES_OF_JOBS = (
 )  # fmt: skip
 ENVIRONMENT = "".join(
     f"{name}={value}\n"
-    for known in load_all()
+    for known in SCHEDULERS.values()
     for name, value in {
-        known.variables.job_id: "4711", known.variables.listed: "nid[1-2]",
-        known.variables.hosts: "/etc/hosts", known.variables.partition: "debug",
+        known.id_variable: "4711",
+        known.list_variable: "nid[1-2]",
+        known.file_variable: "/etc/hosts",
+        known.queue_variable: "debug",
     }.items()
     if name
 ) + (
@@ -181,7 +182,7 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "output of a launcher": (
         lambda text: (who_died(text), last_words(text, [])), "PID 12 RUNNING AT x\nEXIT STRING: Killed (signal 9)\n"
     ),
-    "version of an MPI": (mpi_title, "HYDRA build details:\n    Version:   4.1.2\nmpiexec (OpenRTE) 4.1.4\n"),
+    "version of an MPI": (flavour_of, "HYDRA build details:\n    Version:   4.1.2\nmpiexec (OpenRTE) 4.1.4\n"),
     "cpuinfo": (cpu_model, CPUINFO),
 }  # fmt: skip
 TARGETS: dict[str, Target] = {

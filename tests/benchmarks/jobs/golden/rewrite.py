@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from dlscale.base import definitions
-from dlscale.base.batch.scheduler import JobRequest
+from dlscale.base.batch import JobRequest
 from dlscale.base.launchers import Flavour, command_line
 from dlscale.benchmarks.jobs.script import batch_script
 from dlscale.benchmarks.systems.start import start_on

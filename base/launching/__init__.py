@@ -1,1 +1,0 @@
-"""Launchers, a file for each; `base.launchers` lists them."""
