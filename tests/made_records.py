@@ -204,7 +204,6 @@ def make_record(
         ),
         steady=steady,
         windows=windows_of([] if failure else [warmup, *steady_windows], num_ranks),
-        final_loss=[0.5] * num_ranks,
         skipped_samples=[*skipped, *[0] * (num_ranks - len(skipped))],
         gates=[],
         failure=Failure(kind="hang", rank=num_ranks - 1, message=failure) if failure else None,

@@ -66,7 +66,9 @@ FINDING = Finding(
             for phase, (label, about) in ABOUT.items()
         },
         "total_seconds": Column("sum of the phases", "sum", "s", write=digits(2)),
-        "audits_seconds": Column("replays of steps between and after the windows", "audits", "s", write=digits(2)),
+        "audits_seconds": Column(
+            "replays of steps between and after the windows", "audits", "s", write=digits(2)
+        ),
         "num_launches": Column("launches that gave a number", "launches", write=COUNT),
     },
     drawings=(

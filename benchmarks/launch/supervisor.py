@@ -38,7 +38,7 @@ from dlscale.benchmarks.launch.causes import End
 from dlscale.benchmarks.launch.processes import POLL_SECONDS, family, running, wait
 from dlscale.benchmarks.rank.checkpoints import last_checkpoint_step
 from dlscale.benchmarks.rank.spec import LaunchSpec
-from dlscale.benchmarks.records.assemble import SavedTraining, assemble
+from dlscale.benchmarks.records.assemble import assemble
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.record import Failure, LaunchMetadata, Record
 from dlscale.benchmarks.records.spool import (
@@ -260,7 +260,7 @@ def collect(prepared: PreparedLaunch, store: Store, failure: Failure | None) -> 
         latest = _latest(store, case)
         if latest is not None and latest.started_at == prepared.metadata.started_at:
             continue
-        problems = [damage.problem for damage in damaged if damage.may_be_of(index)]
+        problems = [problem for place, problem in damaged if place in (None, index)]
         try:
             if problems:
                 raise ValueError(problems[0] + f", and {len(problems) - 1} more" * (len(problems) > 1))
@@ -326,10 +326,8 @@ def _write(
 ) -> Record:
     """The record of the launch's case number `index`, written. Raises ValueError as `assemble` and `Store.add`."""
     case = prepared.spec.cases[index]
-    saved, folder = None, prepared.spec.checkpoints_of(case)
-    if folder and case.cell.target:
-        latest = _latest(store, case)
-        saved = SavedTraining(step=last_checkpoint_step(folder), launches=latest.launches if latest else [])
+    folder = prepared.spec.checkpoints_of(case) if case.cell.target else None
+    latest = _latest(store, case) if folder else None
     record = assemble(
         case,
         index,
@@ -337,7 +335,8 @@ def _write(
         attempt=store.next_attempt(case),
         metadata=prepared.metadata,
         failure=failure,
-        saved=saved,
+        saved_step=last_checkpoint_step(folder) if folder else None,
+        earlier=latest.launches if latest else (),
     )
     store.add(record)
     return record

@@ -165,14 +165,13 @@ class CaseRun:
         self.write(
             CaseResult(
                 steady=steady,
-                loss=trainer.loss(),
                 staleness=cast(StaleTrainer, trainer).staleness() if backend.asynchronous else {},
                 dropped=backed_up.num_dropped() if backed_up else None,
                 computed=backed_up.num_computed() if backed_up else None,
                 settings=trainer.settings(),
                 gather_seconds=gathers[0] if gathers else None,
-                halos=context.halos.take_halos() if context.halos else None,
-                skipped=skipped,
+                skipped_samples=skipped,
+                **(context.halos.take_halos() if context.halos else {}),
             )
         )
 

@@ -62,7 +62,7 @@ def measure_loader(case: CaseRun) -> list[Gate]:
 
     steady = _measure_shortly(case, loader, emit)
     case.write_observed()
-    case.write(CaseResult(steady=steady, settings={}, skipped=replica.num_skipped()))
+    case.write(CaseResult(steady=steady, skipped_samples=replica.num_skipped()))
     return [loader.gate(context.world, num_steps, shard=context.shard)]
 
 
@@ -220,7 +220,7 @@ def measure_halos(case: CaseRun) -> list[Gate]:
     first = context.world.Get_rank() - neighbours.index
     halos = HalosOnly(neighbours, context.world.allgather(calls)[first : first + neighbours.split])
     steady = _measure_shortly(case, halos, case.emit)
-    case.write(CaseResult(steady=steady, settings={}, halos=context.halos.take_halos()))
+    case.write(CaseResult(steady=steady, **context.halos.take_halos()))
     return []
 
 

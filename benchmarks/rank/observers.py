@@ -18,7 +18,7 @@ import numpy as np
 
 from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.records.record import GpuMemory
-from dlscale.benchmarks.records.spool import Event, Halos, MeasuredWindow
+from dlscale.benchmarks.records.spool import Event, MeasuredWindow
 
 if TYPE_CHECKING:
     from dlscale.collectives.neighbours import Call, CarriedNeighbours
@@ -250,11 +250,12 @@ class HaloMeter(StepMeter):
         self._calls = self.neighbours.last_calls()
         return super().after(window)
 
-    def take_halos(self) -> Halos | None:
-        """Of a step; the next case begins. None where there was none."""
+    def take_halos(self) -> dict[str, Any]:
+        """Of a step, as fields of `CaseResult`; the next case begins. Nothing where there was none."""
         counted = self.take()
         if counted is None:
-            return None
+            return {}
         seconds, num_bytes, num_calls = counted
         self.step_calls = self._calls[-round(num_calls) :] if num_calls else []
-        return Halos(seconds=seconds, num_bytes=num_bytes, calls=[str(call) for call in self.step_calls])
+        calls = [str(call) for call in self.step_calls]
+        return {"halo_seconds": seconds, "halo_bytes": num_bytes, "halo_calls": calls}

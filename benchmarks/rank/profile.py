@@ -72,9 +72,8 @@ def measure_profile(case: CaseRun) -> list[Gate]:
         case.write(
             CaseResult(
                 steady=steady,
-                loss=trainer.loss(),
                 settings=trainer.settings(),
-                skipped=replica.num_skipped(),
+                skipped_samples=replica.num_skipped(),
                 profile=profile,
             )
         )

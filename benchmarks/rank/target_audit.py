@@ -93,7 +93,10 @@ class TargetAudit:
         if end == "diverged" or evaluated is None:
             return
         with self.aside():
-            self._gates = [self._held_out_gate(evaluated.indices), self._evaluation_gate(end, last, evaluated)]
+            self._gates = [
+                self._held_out_gate(evaluated.indices),
+                self._evaluation_gate(end, last, evaluated),
+            ]
         self.steps.end()
 
     def gates(self) -> list[Gate]:

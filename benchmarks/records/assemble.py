@@ -6,10 +6,9 @@ What ranks and launchers wrote is redacted here; `LaunchMetadata` is when it is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -35,16 +34,9 @@ from dlscale.benchmarks.records.spool import CaseEnd, CaseResult, MeasuredWindow
 from dlscale.benchmarks.records.target import Ended, Evaluation, Solution, TrainingLaunch
 from dlscale.benchmarks.records.windows import Windows
 
-T = TypeVar("T")
 START_PHASES = ("start_up", "import_backend", "connect", "set_up")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedTraining:
-    """What is on the disk of a case's training after a launch of it."""
-
-    step: int  # of the last saved state; 0 without one
-    launches: list[TrainingLaunch] = field(default_factory=list)  # before this one
+PER_RANK = ("skipped_samples", "gather_seconds", "halo_seconds", "halo_bytes", "halo_calls")  # of CaseResult
+UNREAD = EnergyReading(source=None, reason="the node's first rank did not train to the end")
 
 
 def assemble(
@@ -55,18 +47,20 @@ def assemble(
     attempt: int,
     metadata: LaunchMetadata,
     failure: Failure | None,
-    saved: SavedTraining | None = None,
+    saved_step: int | None = None,
+    earlier: Sequence[TrainingLaunch] = (),
 ) -> Record:
     """The record of the launch's case number `index`.
 
     `spools` are those of the workers, then those of the servers. `failure` is why the launch ended early; cases that
-    had already ended keep their results, and a failed gate is a separate failure. `saved`: of a training with a
-    target that has checkpoints. Raises ValueError, in one line, for events of which no record can be made.
+    had already ended keep their results, and a failed gate is a separate failure. Of a training with a target that has
+    checkpoints, `saved_step` is that of the last one, 0 without one, and `earlier` its launches before this one.
+    Raises ValueError, in one line, for events of which no record can be made.
     """
-    workers = spools[: case.cell.num_ranks]
+    cell = case.cell
+    workers, servers = spools[: cell.num_ranks], spools[cell.num_ranks :]
     gates = _gates(workers, index)
-    failed = next((gate for gate in gates if not gate.passed), None)
-    if failed:
+    if failed := next((gate for gate in gates if not gate.passed), None):
         failure = _gate_failure(f"gate {failed.name} failed: {failed.problem}")
     elif all(spool.of(CaseEnd, index) for spool in workers):
         failure = None
@@ -76,17 +70,23 @@ def assemble(
     else:
         texts = {"message": failure.message, "log_tail": failure.log_tail}
         failure = failure.model_copy(update=redacted(texts))
+    machines = {spool.info.boot_id for spool in spools if spool.info}
     try:
-        launches = _launches(workers, index, attempt=attempt, saved=saved, ended=not failure) if saved else []
+        windows = _windows(workers, index)
+        launches = list(earlier)
+        if saved_step is not None and windows:
+            last_step = math.inf if failure is None else saved_step
+            launches = _launches(workers, index, windows, earlier, attempt=attempt, last_step=last_step)
         record = Record(
             **dict(metadata),
-            **_results(workers, index, split=case.cell.split),
+            **_results(workers, index, split=cell.split),
             case=case,
             attempt=attempt,
-            evidence="emulated" if _share_machines(spools, case.cell.num_nodes) else "measured",
+            evidence="emulated" if 0 < len(machines) < cell.num_nodes else "measured",
             ranks=_rank_facts(workers, index),
-            servers=_rank_facts(spools[case.cell.num_ranks :], index),
+            servers=_rank_facts(servers, index),
             nodes=_nodes(spools, index),
+            windows=windows,
             energy=_energy(spools, index),
             launches=launches,
             gates=gates,
@@ -106,67 +106,58 @@ def _gate_failure(message: str) -> Failure:
 
 def _gates(workers: Sequence[RankSpool], index: int) -> list[Gate]:
     """The gates of the launch and of the case by the rank that wrote the most; one that failed on any rank has."""
-    per_rank = [spool.shared(Gate, index) for spool in workers]
-    failed = {gate.name: gate for own in per_rank for gate in own if not gate.passed}
-    gates = [failed.get(gate.name, gate) for gate in max(per_rank, key=len)]
-    gates += [gate for name, gate in failed.items() if name not in {gate.name for gate in gates}]
-    return [gate.model_copy(update={"detail": redacted(gate.detail)}) for gate in gates]
+    per_rank = [spool.of(Gate, index) for spool in workers]
+    gates = {gate.name: gate for gate in max(per_rank, key=len)}
+    gates |= {gate.name: gate for own in per_rank for gate in own if not gate.passed}
+    return [gate.model_copy(update={"detail": redacted(gate.detail)}) for gate in gates.values()]
 
 
 def _results(workers: Sequence[RankSpool], index: int, *, split: int) -> dict[str, Any]:
-    """What the workers measured, as fields of a record."""
-    results = [spool.first(CaseResult, index) for spool in workers]
-
-    def known(name: str) -> list[Any]:
-        return [value for result in results if (value := getattr(result, name, None)) is not None]
-
-    halos, dropped, ended = known("halos"), known("dropped"), workers[0].first(Ended, index)
+    """What the workers measured beside their windows, as fields of a record."""
+    results = [result for spool in workers if (result := spool.first(CaseResult, index))]
+    of_ranks = {
+        name: [getattr(result, name) for result in results] for name in (*PER_RANK, "computed", "dropped")
+    }
+    known = {name: [value for value in values if value is not None] for name, values in of_ranks.items()}
+    computed, dropped = known.pop("computed"), known.pop("dropped")
+    known["halo_calls"] = known["halo_calls"][:split]
+    first, ended = workers[0], workers[0].first(Ended, index)
     return {
-        **({name: getattr(results[0], name) for name in Outcome.model_fields} if results[0] else {}),
+        **known,
+        **({name: getattr(results[0], name) for name in Outcome.model_fields} if results else {}),
         "backend_settings": redacted(_settings(results)),
         "phases": _phases(workers, index),
-        "windows": _windows(workers, index),
-        "gather_seconds": known("gather_seconds"),
-        "halo_seconds": [each.seconds for each in halos],
-        "halo_bytes": [each.num_bytes for each in halos],
-        "halo_calls": [each.calls for each in halos[:split]],
-        "checkpoints": workers[0].of(Checkpoint, index),
-        "resumed": workers[0].first(Resumption, index),
-        "solution": ended and Solution(**dict(ended), evaluations=workers[0].of(Evaluation, index)),
-        # None also where a rank did not come to the end of the case.
-        "late_gradients": LateGradients(computed=known("computed"), dropped=dropped)
-        if len(dropped) == len(results)
+        "checkpoints": first.of(Checkpoint, index),
+        "resumed": first.first(Resumption, index),
+        "solution": ended and Solution(**dict(ended), evaluations=first.of(Evaluation, index)),
+        "late_gradients": LateGradients(computed=computed, dropped=dropped)
+        if len(dropped) == len(workers)
         else None,
-        "final_loss": [_finite(result.loss) if result else None for result in results],
-        "skipped_samples": [result.skipped if result else None for result in results],
     }
 
 
-def _settings(results: Sequence[CaseResult | None]) -> dict[str, Setting]:
-    """Rank 0's settings; one that differs between ranks is listed with all its values."""
-    per_rank = [result.settings if result else {} for result in results]
-    settings = dict(per_rank[0])
+def _settings(results: Sequence[CaseResult]) -> dict[str, Setting]:
+    """The backend's settings; one that differs between ranks is listed with all its values."""
+    settings = dict(results[0].settings) if results else {}
     for name in settings:
-        values = [of_rank.get(name) for of_rank in per_rank]
+        values = [result.settings.get(name) for result in results]
         if any(value != values[0] for value in values):
             settings[name] = " | ".join(str(value) for value in values)
     return settings
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
 def _phases(workers: Sequence[RankSpool], index: int) -> Phases:
-    def first_step(spool: RankSpool) -> float | None:
-        first = spool.first(MeasuredWindow, index)
-        return first.seconds if first and first.phase == "warmup" else None
-
+    firsts = [spool.first(MeasuredWindow, index) for spool in workers]
     phases: dict[str, Any] = {
         name: [spool.seconds(name, index) for spool in workers] for name in Phases.model_fields
     }
-    phases["first_step"] = [first_step(spool) for spool in workers]
+    phases["first_step"] = [first.seconds if first and first.phase == "warmup" else None for first in firsts]
     return Phases(**phases | {"audits": _known(phases["audits"])})
+
+
+def _known(column: list[Any]) -> list[Any] | None:
+    """The column; None if it has nothing."""
+    return column if any(value is not None for value in column) else None
 
 
 def _windows(workers: Sequence[RankSpool], index: int) -> Windows:
@@ -176,76 +167,75 @@ def _windows(workers: Sequence[RankSpool], index: int) -> Windows:
     fixed time, each rank took as many steps as it could.
     """
     finished = list(zip(*(spool.of(MeasuredWindow, index) for spool in workers), strict=False))
-    boots = [spool.info.boot_id if spool.info else "" for spool in workers]
-    earliest: dict[str, float] = {}
-    for boot, first in zip(boots, finished[0] if finished else (), strict=False):
-        earliest[boot] = min(first.start, earliest.get(boot, first.start))
     num_warm_up = sum(windows[0].phase == "warmup" for windows in finished)
 
-    def of_ranks(name: str, rows: Sequence[tuple[MeasuredWindow, ...]] = finished) -> list[list[Any]]:
-        return [[getattr(row[rank], name) for row in rows] for rank in range(len(workers))]
+    def of_ranks(name: str, first: int = 0) -> list[list[Any]]:
+        return [[getattr(row[rank], name) for row in finished[first:]] for rank in range(len(workers))]
 
     def of_steady(name: str) -> list[list[Any]] | None:
-        """Of each rank's windows after the warm-up, if all have it."""
-        lists = of_ranks(name, finished[num_warm_up:])
-        return lists if any(lists) and all(row is not None for own in lists for row in own) else None
+        columns = of_ranks(name, num_warm_up)
+        return columns if columns[0] and all(value is not None for own in columns for value in own) else None
 
-    foreign = [[window.foreign_cpu for window in row if window.foreign_cpu is not None] for row in finished]
+    boots = [spool.info.boot_id if spool.info else "" for spool in workers]
+    starts = of_ranks("start")
+    if finished:
+        firsts = {
+            boot: min(own[0] for own, at in zip(starts, boots, strict=True) if at == boot) for boot in boots
+        }
+        starts = [[start - firsts[boot] for start in own] for own, boot in zip(starts, boots, strict=True)]
+    shares = [[window.foreign_cpu for window in row if window.foreign_cpu is not None] for row in finished]
+    applied = _known([row[0].num_applied for row in finished])
     steps, buckets = of_steady("step_seconds"), of_steady("bucket_seconds")
-    applied = _known(row[0].num_applied for row in finished)
-    starts = zip(of_ranks("start"), boots, strict=True)
-    columns = {
-        "num_warm_up": num_warm_up,
-        "num_steps": [max(window.num_steps for window in row) for row in finished],
-        "start_seconds": [[start - earliest[boot] for start in own] for own, boot in starts],
-        "seconds": of_ranks("seconds"),
-        "num_applied": applied,
-        "num_samples": _known(row[0].num_samples for row in finished),
-        "foreign_cpu": _known(max(shares, default=None) for shares in foreign),
-        "rank_steps": applied and of_ranks("num_steps"),
-        "step_seconds": steps and [[*chain(*own)] for own in steps],
-        "bucket_seconds": buckets and [[*zip(*own, strict=True)] for own in buckets],
-    }
-    return Windows.model_validate(columns)
-
-
-def _known(column: Iterable[T]) -> list[T] | None:
-    """The column; None if it has nothing."""
-    values = list(column)
-    return values if any(value is not None for value in values) else None
+    return Windows.model_validate(
+        {
+            "num_warm_up": num_warm_up,
+            "num_steps": [max(window.num_steps for window in row) for row in finished],
+            "start_seconds": starts,
+            "seconds": of_ranks("seconds"),
+            "num_applied": applied,
+            "num_samples": _known([row[0].num_samples for row in finished]),
+            "foreign_cpu": _known([max(own, default=None) for own in shares]),
+            "rank_steps": applied and of_ranks("num_steps"),
+            "step_seconds": steps and [[*chain(*own)] for own in steps],
+            "bucket_seconds": buckets and [[*zip(*own, strict=True)] for own in buckets],
+        }
+    )
 
 
 def _launches(
-    workers: Sequence[RankSpool], index: int, *, attempt: int, saved: SavedTraining, ended: bool
+    workers: Sequence[RankSpool],
+    index: int,
+    windows: Windows,
+    earlier: Sequence[TrainingLaunch],
+    *,
+    attempt: int,
+    last_step: float,
 ) -> list[TrainingLaunch]:
-    """The launches of a training, this one last if it took a step. One that began anew has none before it."""
-    windows, resumed = _windows(workers, index), workers[0].first(Resumption, index)
-    if not windows:
-        return saved.launches
-    first = resumed.step if resumed else 0
-    after = first + windows.num_steps.cumsum()
-    kept = int(after[-1]) if ended else max(first, saved.step)
-    evaluations = workers[0].of(Evaluation, index)
-    evaluating = [0.0, *(event.evaluating_seconds for event in evaluations if event.step <= kept)][-1]
-    before = [] if first == 0 and any(launch.counts for launch in saved.launches) else saved.launches
-    own = TrainingLaunch(
-        attempt=attempt,
-        first_step=first,
-        counts=kept > first,
-        start_seconds=_start_seconds(workers, index),
-        restoring_seconds=resumed.seconds if resumed else 0.0,
-        saving_seconds=math.fsum(event.seconds for event in workers[0].of(Checkpoint, index)),
-        lost_seconds=math.fsum(windows.world[after > kept])
-        + (evaluations[-1].evaluating_seconds - evaluating if evaluations else 0.0),
-    )
-    return [*before, own]
+    """The launches of a training of which the state after `last_step` stays, this one last.
 
-
-def _start_seconds(workers: Sequence[RankSpool], index: int) -> float | None:
-    """From the launch to a case's first step, without gates: each phase on its slowest rank; None if unknown."""
+    One that began anew has none before it.
+    """
+    first, resumed = workers[0], workers[0].first(Resumption, index)
+    begin = resumed.step if resumed else 0
+    after = begin + windows.num_steps.cumsum()
+    last_step = max(begin, last_step)
+    evaluated = [(event.step, event.evaluating_seconds) for event in first.of(Evaluation, index)]
+    kept = [seconds for step, seconds in evaluated if step <= last_step]
+    # From the launch to the first step, without gates: each phase on its slowest rank.
     phases = [[spool.seconds(name, index) for spool in workers] for name in START_PHASES]
     known = [[seconds for seconds in phase if seconds is not None] for phase in phases]
-    return math.fsum(map(max, known)) if all(len(phase) == len(workers) for phase in known) else None
+    own = TrainingLaunch(
+        attempt=attempt,
+        first_step=begin,
+        counts=min(last_step, after[-1]) > begin,
+        start_seconds=math.fsum(map(max, known)) if known == phases else None,
+        restoring_seconds=resumed.seconds if resumed else 0.0,
+        saving_seconds=math.fsum(event.seconds for event in first.of(Checkpoint, index)),
+        lost_seconds=math.fsum(windows.world[after > last_step])
+        + (evaluated[-1][1] - [0.0, *kept][-1] if evaluated else 0.0),
+    )
+    anew = begin == 0 and any(launch.counts for launch in earlier)
+    return [*([] if anew else earlier), own]
 
 
 def _rank_facts(spools: Sequence[RankSpool], index: int) -> list[RankFacts]:
@@ -277,16 +267,9 @@ def _energy(spools: Sequence[RankSpool], index: int) -> list[NodeEnergy]:
     """
     if not any(spool.of(EnergyReading, index) for spool in spools):
         return []
-    unread = EnergyReading(source=None, reason="the node's first rank did not train to the end")
     return [
         NodeEnergy(rank=spool.rank, node=info.node, **dict(reading) | {"reason": redacted(reading.reason)})
         for spool in spools
         if (info := spool.info) and info.local_rank == 0
-        for reading in (spool.of(EnergyReading, index) or [unread])
+        for reading in (spool.of(EnergyReading, index) or [UNREAD])
     ]
-
-
-def _share_machines(spools: Sequence[RankSpool], num_nodes: int) -> bool:
-    """Whether some of the nodes are one machine."""
-    machines = {info.boot_id for spool in spools if (info := spool.info)}
-    return bool(machines) and len(machines) < num_nodes

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal, Self, get_args
+from typing import Final, Literal, Self, get_args
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Moment, Name, Text
@@ -175,18 +175,15 @@ class Failure(Frozen):
     log_tail: Text = ""
 
 
-Moments = list[Start | None]
-
-
 class Phases(Frozen):
     """Seconds on each rank, [P]; null if a phase was not reached."""
 
-    start_up: Moments  # start of mpiexec to the end of imports and MPI_Init, on monotonic clocks
-    import_backend: Moments  # importing what the backend needs
-    connect: Moments  # joining the backend
-    gates: Moments
-    first_step: Moments
-    audits: Moments | None = where_given(None)  # between the windows and after them
+    start_up: list[Start | None]  # start of mpiexec to the end of imports and MPI_Init, on monotonic clocks
+    import_backend: list[Start | None]  # importing what the backend needs
+    connect: list[Start | None]  # joining the backend
+    gates: list[Start | None]
+    first_step: list[Start | None]
+    audits: list[Start | None] | None = where_given(None)  # between the windows and after them
 
 
 class RankPlace(Frozen):
@@ -242,8 +239,10 @@ class Record(Outcome, LaunchMetadata, extra="ignore"):
     backend_settings: dict[Text, Setting]  # chosen by the backend itself
     phases: Phases
     windows: Windows
+    skipped_samples: list[NonNegativeInt | None]  # unreadable ones, of each rank that came to the case's end
     gather_seconds: list[NonNegativeFloat] = where_given([])  # [P], per step, of sharded weights
-    # Of ranks that share samples, per step: [P] seconds, bytes that a rank gives; [split] their calls (`spool.Halos`).
+    # Of ranks that share samples, per step while windows ran: [P] seconds, waiting for the others included, and bytes
+    # that a rank gives; [split] their calls in order: `exchange <up> <down>`, `sum <all>`, `gather <own>`, in bytes.
     halo_seconds: list[NonNegativeFloat] = where_given([])
     halo_bytes: list[NonNegativeFloat] = where_given([])
     halo_calls: list[list[Text]] = where_given([])
@@ -255,8 +254,6 @@ class Record(Outcome, LaunchMetadata, extra="ignore"):
     # Of that training so far, in order; empty where it is not saved.
     launches: list[TrainingLaunch] = where_given([])
     late_gradients: LateGradients | None = where_given(None)  # where updates take the first gradients to come
-    final_loss: list[Annotated[float, Field(allow_inf_nan=True)] | None]  # [P]
-    skipped_samples: list[NonNegativeInt | None]  # [P], unreadable samples that were skipped
     gates: list[Gate]
     failure: Failure | None
 
@@ -266,8 +263,8 @@ class Record(Outcome, LaunchMetadata, extra="ignore"):
         cell, numbers = self.case.cell, [rank.rank for rank in self.ranks]
         if len(set(numbers)) < len(numbers) or max(numbers, default=0) >= cell.num_ranks:
             raise ValueError(f"ranks are {numbers}, of a case of {cell.num_ranks}")
-        lists: dict[str, Any] = {"final_loss": self.final_loss, "skipped_samples": self.skipped_samples}
-        for name, column in (lists | self.phases.model_dump(exclude_none=True) | {"windows.seconds": self.windows.seconds.T}).items():
+        columns = self.phases.model_dump(exclude_none=True) | {"windows.seconds": self.windows.seconds.T}
+        for name, column in columns.items():
             if len(column) != cell.num_ranks:
                 raise ValueError(f"{name} is that of {len(column)} ranks, of a case of {cell.num_ranks}")
         if self.gates_version is not None and cell.backend not in NAMES:

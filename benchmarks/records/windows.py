@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, GetPydanticSchema, PlainSerializer, model_validator
-from pydantic_core import core_schema
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from dlscale.base.definitions import Frozen
 
@@ -20,39 +18,30 @@ Count = Annotated[int, Field(ge=1, lt=MOST)]
 CountFromZero = Annotated[int, Field(ge=0, lt=MOST)]
 
 
-def _array_of(lists: Any) -> GetPydanticSchema:
-    """How a field is checked as those lists and kept as an array, of which the lists' last index is the first."""
-
-    def array(checked: list[Any]) -> Numbers:
-        try:
-            return np.moveaxis(np.array(checked, dtype=np.float64), -1, 0)
-        except ValueError:
-            raise ValueError("not equally many for every rank") from None
-
-    return GetPydanticSchema(
-        lambda _, handler: core_schema.no_info_after_validator_function(array, handler.generate_schema(lists))
-    )
+def _array(lists: Any) -> Numbers:
+    """The lists as an array, of which their last index is the first; null is NaN."""
+    try:
+        return np.moveaxis(np.array(lists, dtype=np.float64), -1, 0)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("lists of numbers are expected, as many for every rank") from None
 
 
-def _plain(kind: type[Any] = float) -> PlainSerializer:
-    """How the array is written: as it was read, NaN as null."""
+def _lists(column: Numbers) -> Any:
+    """The array as it was read, whole numbers without a fraction."""
 
-    def lists(column: Any) -> Any:
-        if isinstance(column, list):
-            return [lists(each) for each in column]
-        return None if math.isnan(column) else kind(column)
+    def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return [plain(each) for each in value]
+        return None if np.isnan(value) else int(value) if value.is_integer() else value
 
-    return PlainSerializer(lambda array: lists(np.moveaxis(array, 0, -1).tolist()))
+    return plain(np.moveaxis(column, 0, -1).tolist())
 
 
-_STARTS = Annotated[Numbers, _array_of(list[list[Start]]), _plain()]
-_SECONDS = Annotated[Numbers, _array_of(list[list[Seconds]]), _plain()]
-_COUNTS = Annotated[Numbers, _array_of(list[Count]), _plain(int)]
-_RANK_COUNTS = Annotated[Numbers, _array_of(list[list[CountFromZero]]), _plain(int)]
-_KNOWN_COUNTS = Annotated[Numbers, _array_of(list[CountFromZero | None]), _plain(int)]
-_SHARES = Annotated[Numbers, _array_of(list[float | None]), _plain()]
-_BUCKETS = Annotated[Numbers, _array_of(list[list[list[Seconds]]]), _plain()]
-_IF_MEASURED = Field(exclude_if=lambda column: column is None)  # written only where it has numbers
+Column = Annotated[Numbers, PlainValidator(_array), PlainSerializer(_lists)]
+_IF_MEASURED = Field(default=None, exclude_if=lambda column: column is None)  # written only with numbers
+_WHOLE = ("num_steps", "num_applied", "num_samples", "rank_steps")
+_SOME = ("num_applied", "num_samples", "foreign_cpu")  # not known of every window
+_LEAST = {"num_steps": 1.0, "start_seconds": -MOST, "foreign_cpu": -MOST}  # of others 0
 
 
 class Windows(Frozen):
@@ -68,39 +57,41 @@ class Windows(Frozen):
     """
 
     num_warm_up: CountFromZero
-    num_steps: _COUNTS  # [W]
-    start_seconds: _STARTS
-    seconds: _SECONDS
-    # [W] local batches of all ranks that the weights took up
-    num_applied: Annotated[_KNOWN_COUNTS | None, _IF_MEASURED] = None
-    # [W] over all ranks, where the steps' are not as many as usual
-    num_samples: Annotated[_KNOWN_COUNTS | None, _IF_MEASURED] = None
+    num_steps: Column  # [W]
+    start_seconds: Column
+    seconds: Column
+    num_applied: Column | None = _IF_MEASURED  # [W] local batches of all ranks that the weights took up
+    num_samples: Column | None = _IF_MEASURED  # [W] over all ranks, where steps have not as many as usual
     # [W] Share of the time of the ranks' cores that other programs took, on the node where it was most. It is counted
     # in ticks, so that one of a short window is coarse, and may be below 0.
-    foreign_cpu: Annotated[_SHARES | None, _IF_MEASURED] = None
-    rank_steps: Annotated[_RANK_COUNTS | None, _IF_MEASURED] = None  # each rank's own
-    # Of windows after the warm-up, if the control needs them: [steps, P] of all their steps, [W, buckets, P].
-    step_seconds: Annotated[_SECONDS | None, _IF_MEASURED] = None
-    bucket_seconds: Annotated[_BUCKETS | None, _IF_MEASURED] = None
+    foreign_cpu: Column | None = _IF_MEASURED
+    rank_steps: Column | None = _IF_MEASURED  # each rank's own
+    # Of windows after the warm-up, if the control needs them: [steps, P] of all their steps, [W, P, buckets].
+    step_seconds: Column | None = _IF_MEASURED
+    bucket_seconds: Column | None = _IF_MEASURED
 
     @model_validator(mode="after")
-    def _has_equal_lengths(self) -> Self:
-        """What findings look up by window, rank and step is there for all of them."""
-        num_windows, num_ranks = len(self.num_steps), self.seconds.shape[-1]
+    def _is_whole(self) -> Self:
+        """What findings look up by window, rank and step is there for all of them, and numbers are possible."""
+        num_windows, num_ranks = len(self), self.seconds.shape[-1]
+        num_buckets = () if self.bucket_seconds is None else self.bucket_seconds.shape[2:3]
         after = num_windows - self.num_warm_up
         if after < 0:
             raise ValueError(f"num_warm_up is {self.num_warm_up}, of {num_windows} windows")
-        shapes: dict[str, tuple[int, ...]] = {
+        shapes: dict[str, tuple[float, ...]] = {
             **dict.fromkeys(("start_seconds", "seconds", "rank_steps"), (num_windows, num_ranks)),
-            "step_seconds": (int(self.num_steps[self.num_warm_up :].sum()), num_ranks),
-            "bucket_seconds": (after, num_ranks),
+            "step_seconds": (self.num_steps[self.num_warm_up :].sum(), num_ranks),
+            "bucket_seconds": (after, num_ranks, *(num_buckets or (0,))),
         }
         for name, column in self._columns().items():
-            shape = shapes.get(name, (num_windows,))
-            if column.shape[: len(shape)] != shape:
-                raise ValueError(
-                    f"{name} are {' x '.join(map(str, column.shape))}, not {' x '.join(map(str, shape))}"
-                )
+            shape, least = shapes.get(name, (num_windows,)), _LEAST.get(name, 0.0)
+            if column.shape != shape:
+                raise ValueError(f"{name} are {_product(column.shape)}, not {_product(shape)}")
+            known = column[~np.isnan(column)] if name in _SOME else column
+            if not ((known >= least) & (known < MOST)).all():
+                raise ValueError(f"{name} has a number that is missing, below {least:g} or too large")
+            if name in _WHOLE and (known % 1).any():
+                raise ValueError(f"{name} has a number that is not whole")
         return self
 
     def _columns(self) -> dict[str, Numbers]:
@@ -137,10 +128,13 @@ class Windows(Frozen):
 
     def after_warm_up(self) -> Windows:
         """Those windows, without a copy of their numbers."""
-        columns = self._columns().items()
         cut = {
             name: column[self.num_warm_up :]
-            for name, column in columns
-            if not name.startswith(("step_", "bucket_"))
+            for name, column in self._columns().items()
+            if name not in ("step_seconds", "bucket_seconds")
         }
         return self.model_copy(update={"num_warm_up": 0, **cut})
+
+
+def _product(shape: tuple[float, ...]) -> str:
+    return " x ".join(f"{length:g}" for length in shape)

@@ -1,7 +1,6 @@
 """A study from the command to the figures, and again."""
 
 import json
-import math
 from collections import Counter
 
 import pytest
@@ -102,7 +101,6 @@ def check_record(record):
         assert len(record.profile.stamped_seconds) >= 200
         assert record.profile.forward[0].median < record.profile.gradients[0].ready.median
     elif cell.control != "loader":
-        assert all(math.isfinite(loss) for loss in record.final_loss)
         names = {gate.name for gate in record.gates}
         assert {"audit_step", "audit_scale", "audit_window", "audit_samples"} <= names
         assert names >= ({"gradient", "finite_loss"} if cell.backend == "none" else {"broadcast", "identity"})

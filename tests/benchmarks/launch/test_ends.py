@@ -10,7 +10,7 @@ import pytest
 
 from dlscale.benchmarks.launch import supervisor
 from dlscale.benchmarks.launch.supervisor import EndWatch, Watchdog, last_heartbeat
-from dlscale.benchmarks.records.spool import RankError, SpoolWriter, format_event
+from dlscale.benchmarks.records.spool import RankError, SpoolWriter
 from tests.benchmarks.spools import rank_info
 
 SLEEPER = "import sys, time; print(flush=True); time.sleep(600)"
@@ -76,7 +76,8 @@ def test_a_process_of_another_launch_or_machine_is_not_watched(start, tmp_path):
 def test_a_first_line_that_is_half_written_counts_once_it_is_whole(start, tmp_path):
     child = start(str(tmp_path))
     path = tmp_path / "rank-00000.jsonl"
-    line = format_event(rank_info(0, pid=child.pid))
+    write(tmp_path, 0, rank_info(0, pid=child.pid))
+    line = path.read_text()
     with EndWatch(tmp_path) as watch:
         path.write_text(line[:20])
         assert watch.look() == []

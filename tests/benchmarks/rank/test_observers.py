@@ -20,7 +20,7 @@ from dlscale.benchmarks.rank.observers import (
 from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.records.assemble import assemble
 from dlscale.benchmarks.records.record import GpuMemory, StateBytes
-from dlscale.benchmarks.records.spool import CaseEnd, Halos, MeasuredWindow, SpoolWriter, read_spools
+from dlscale.benchmarks.records.spool import CaseEnd, MeasuredWindow, SpoolWriter, read_spools
 from dlscale.collectives.neighbours import CarriedNeighbours
 from tests.benchmarks.records.test_assemble import CASE, METADATA
 from tests.benchmarks.spools import rank_info
@@ -158,9 +158,9 @@ def test_halos_of_timed_windows_alone_count_and_one_step_is_told():
         steps(7, calls=9)  # a gate
     before = neighbours.seconds
     found = meter.take_halos()
-    assert found == Halos(seconds=found.seconds, num_bytes=20.0, calls=["sum 4", "exchange 0 16"])
-    assert 0 < found.seconds < before
-    assert meter.take_halos() is None
+    assert (found["halo_bytes"], found["halo_calls"]) == (20.0, ["sum 4", "exchange 0 16"])
+    assert 0 < found["halo_seconds"] < before
+    assert meter.take_halos() == {}
 
 
 LINE = "cpu{core} {user} {nice} {system} 900 80 70 60 {steal} 50 40\n"

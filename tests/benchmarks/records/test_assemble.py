@@ -40,10 +40,8 @@ def write(tmp_path):
             )
             spool.write(window, case=0)
         if ends:
-            result = CaseResult(
-                steady=True, loss=0.7, settings={"overlap": bool(index)}, staleness={"0": 5, "2": 1}
-            )
-            spool.write(result, case=0)
+            settings = {"overlap": bool(index)}
+            spool.write(CaseResult(steady=True, settings=settings, skipped_samples=index), case=0)
             spool.write(CaseEnd(peak_rss_bytes=10**8, load=2.5 + index, num_throttled=7 + index), case=0)
         spool.close()
 
@@ -66,7 +64,7 @@ def test_a_valid_launch(tmp_path, write):
     assert [window.phase for window in rows_of(found.windows)] == ["warmup", *["steady"] * 3]
     assert rows_of(found.windows)[1].seconds == [0.4, 0.5]
     assert rows_of(found.windows)[1].start_seconds == pytest.approx([1.0, 1.01])
-    assert found.final_loss == [0.7, 0.7]
+    assert found.skipped_samples == [0, 1]
     assert found.backend_settings == {"overlap": "False | True"}  # ranks that differ are shown, not averaged
     assert found.evidence == "measured"
 

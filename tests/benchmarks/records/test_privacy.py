@@ -91,7 +91,7 @@ def spooled(folder, *, end):
     spool.write(Gate(name="gradient", passed=end != "gate", value=0.0, tolerance=1e-4, detail=PLANTED))
     energy = {"source": "rapl", "parts": "2 packages", "joules": 1.0, "seconds": 1.0, "reason": PLANTED}
     spool.write(EnergyReading(**energy), case=0)
-    spool.write(CaseResult(steady=True, loss=0.7, settings={"plan": PLANTED}), case=0)
+    spool.write(CaseResult(steady=True, settings={"plan": PLANTED}), case=0)
     if end != "error":
         spool.write(CaseEnd(peak_rss_bytes=1, load=1.5), case=0)
     spool.close()

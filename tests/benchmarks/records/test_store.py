@@ -151,8 +151,6 @@ def test_an_invalid_file_is_named_and_the_others_are_read(store, make_record, co
         (("started_at",), lambda _: "noon", "started_at: 'noon' is no date and time; write "),
         (("started_at",), lambda _: "9999-12-31T23:59:59-10:00", "-10:00' is no date and time; write "),
         (("case", "cell", "framework"), lambda _: "mx", "no framework 'mx'; known are: "),
-        (("final_loss",), lambda each: each[:1], "final_loss is that of 1 ranks"),
-        (("skipped_samples",), lambda each: each * 2, "skipped_samples is that of 4 ranks"),
         (("phases", "gates"), lambda _: [], "gates is that of 0 ranks"),
         (("phases", "connect"), lambda _: [1e308, 1.0], "phases.connect.0: less than 9007199254740992"),
     ],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.benchmarks.records.assemble import SavedTraining, assemble
+from dlscale.benchmarks.records.assemble import assemble
 from dlscale.benchmarks.records.record import Failure, Record
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
@@ -49,7 +49,7 @@ def launch(*, begin=0, steps, saved=(), ends=False, before=None, starts=True):
                 events.append((0, Checkpoint(step=step, seconds=0.1, num_bytes=10)))
         if ends:
             events.append((0, Ended(end="reached", set_up_seconds=0.5, num_held_out=9, num_training=63)))
-            events.append((0, CaseResult(steady=None, settings={})))
+            events.append((0, CaseResult()))
             events.append((0, CaseEnd(peak_rss_bytes=1, load=None)))
     return assemble(
         TO_TARGET,
@@ -58,7 +58,8 @@ def launch(*, begin=0, steps, saved=(), ends=False, before=None, starts=True):
         attempt=len(before or []) + 1,
         metadata=METADATA,
         failure=None if ends else KILLED,
-        saved=SavedTraining(step=max(saved, default=begin), launches=before or []),
+        saved_step=max(saved, default=begin),
+        earlier=before or [],
     )
 
 

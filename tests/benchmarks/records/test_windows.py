@@ -67,30 +67,37 @@ def test_failures_have_none():
     assert again.counted.seconds.shape == (0, 2)
 
 
-CHANGES = [
-    ("num_warm_up", 4, "num_warm_up is 4, of 3 windows"),
-    ("num_warm_up", 0, "step_seconds are 4 x 2, not 5 x 2"),
-    ("num_steps", [1, 2], "start_seconds are 3 x 2, not 2 x 2"),
-    ("num_steps", [1, 2, 0], "num_steps.2"),
-    ("num_steps", [1, 2, 2**60], "num_steps.2"),
-    ("num_steps", [1, 2, 2.5], "num_steps.2"),
-    ("seconds", [[1, 2, 3]], "start_seconds are 3 x 2, not 3 x 1"),
-    ("seconds", [[1, 2, 3], [1, 2]], "not equally many for every rank"),
-    ("seconds", [[1, 2, -3], [1, 2, 3]], "seconds.0.2"),
-    ("seconds", [[1, 2, float("nan")], [1, 2, 3]], "seconds.0.2"),
-    ("seconds", [[1, 2, None], [1, 2, 3]], "seconds.0.2"),
-    ("seconds", [1, 2, 3], "seconds.0"),
-    ("start_seconds", [[1, 2, 3], [1, 2, -1e300]], "start_seconds.1.2"),
-    ("start_seconds", [], "start_seconds are 0, not 3 x 2"),
-    ("num_applied", [3, 3], "num_applied are 2, not 3"),
-    ("foreign_cpu", [None, {}, 1], "foreign_cpu.1"),
-    ("rank_steps", [[1, 1, 1]], "rank_steps are 3 x 1, not 3 x 2"),
-    ("bucket_seconds", [[[0.1, 0.1]] * 3], "bucket_seconds are 2 x 1 x 3, not 2 x 2"),
-    ("phase", [1], "phase"),
-]
+LISTS = "lists of numbers are expected, as many for every rank"
 
 
-@pytest.mark.parametrize(("name", "value", "problem"), CHANGES)
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("num_warm_up", 4, "num_warm_up is 4, of 3 windows"),
+        ("num_warm_up", 0, "step_seconds are 4 x 2, not 5 x 2"),
+        ("num_steps", [1, 2], "start_seconds are 3 x 2, not 2 x 2"),
+        ("num_steps", [1, 2, 0], "num_steps has a number that is missing, below 1 or too large"),
+        ("num_steps", [1, 2, 2**60], "num_steps has a number"),
+        ("num_steps", [1, 2, 10**400], LISTS),
+        ("num_steps", [1, 2, float("inf")], "num_steps has a number"),
+        ("num_steps", [1, 2, 2.5], "num_steps has a number that is not whole"),
+        ("seconds", [[1, 2, 3]], "start_seconds are 3 x 2, not 3 x 1"),
+        ("seconds", [[1, 2, 3], [1, 2]], LISTS),
+        ("seconds", [[1, 2, -3], [1, 2, 3]], "seconds has a number that is missing, below 0"),
+        ("seconds", [[1, 2, float("nan")], [1, 2, 3]], "seconds has a number"),
+        ("seconds", [[1, 2, None], [1, 2, 3]], "seconds has a number"),
+        ("seconds", [1, 2, 3], "start_seconds are 3 x 2, not 3 x 3"),
+        ("seconds", 3, LISTS),
+        ("start_seconds", [[1, 2, 3], [1, 2, -1e300]], "start_seconds has a number"),
+        ("start_seconds", [], "start_seconds are 0, not 3 x 2"),
+        ("num_applied", [3, 3], "num_applied are 2, not 3"),
+        ("foreign_cpu", [None, {}, 1], LISTS),
+        ("rank_steps", [[1, 1, 1]], "rank_steps are 3 x 1, not 3 x 2"),
+        ("bucket_seconds", [[[0.1, 0.1]] * 3], "bucket_seconds are 2 x 1 x 3, not 2 x 2 x 3"),
+        ("bucket_seconds", [[0.1, 0.1]] * 2, "bucket_seconds are 2 x 2, not 2 x 2 x 0"),
+        ("phase", [1], "phase"),
+    ],
+)
 def test_what_does_not_fit_together_is_refused_in_one_line(content, name, value, problem):
     content["windows"][name] = value
     found = read(content)

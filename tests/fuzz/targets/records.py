@@ -132,7 +132,7 @@ def _write_spool(spool: SpoolWriter, rank: int) -> None:
                 case=case,
             )
         spool.write(EnergyReading(source="rapl", parts="1 package", joules=10.0, seconds=2.0), case=case)
-        spool.write(CaseResult(steady=True, loss=0.7, settings={"overlap": True}), case=case)
+        spool.write(CaseResult(steady=True, settings={"overlap": True}), case=case)
         if case:
             spool.write(Resumption(step=2, seconds=0.1), case=case)
             spool.write(Checkpoint(step=4, seconds=0.1, num_bytes=100), case=case)
