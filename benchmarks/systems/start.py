@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pydantic import ValidationError
+
 from dlscale.base import definitions
-from dlscale.base.errors import UsageError, unknown
+from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS, Flavour, Start
 from dlscale.benchmarks.systems.system import Environment, Partition, System
 
@@ -67,16 +69,13 @@ def find_installation(system: System, name: str) -> Installation:
             f"{f' (${unset[0]} is not set)' if unset else ''}; set it up with: {environment.setup}"
         )
     wanted = environment.mpiexec or str(prefix / "bin" / "mpiexec")
-    launcher = shutil.which(wanted) or (
-        shutil.which("mpiexec") if current and not environment.mpiexec else None
-    )
-    if system.launcher == "mpiexec":
-        launcher = launcher or (shutil.which("mpiexec") if system.has_jobs else None)  # the modules'
-    elif system.has_jobs:
-        command, *_ = LAUNCHERS[system.launcher].per_node.split()
+    if system.has_jobs and system.launcher != "mpiexec":
+        command = LAUNCHERS[system.launcher].per_node.split()[0]
         launcher = shutil.which(command) or command
     else:
-        launcher = launcher or wanted
+        on_path = system.has_jobs or (current and not environment.mpiexec)  # that of modules, or of the user
+        launcher = shutil.which(wanted) or (shutil.which("mpiexec") if on_path else None) or ""
+        launcher = launcher or (wanted if system.launcher != "mpiexec" else "")
     if not launcher:
         raise UsageError(
             f"environment {name} of {system.name} has no mpiexec at {environment.mpiexec or 'bin/mpiexec'}; "
@@ -96,19 +95,11 @@ def with_launcher(system: System, name: str | None) -> System:
     """The system with that launcher in place of its file's. Raises UsageError where it starts nothing."""
     if not name:
         return system
-    if name not in LAUNCHERS:
-        raise UsageError(unknown("launcher", name, LAUNCHERS))
-    launcher = LAUNCHERS[name]
-    fitting = launcher.schedulers
-    starts = not fitting or system.scheduler in fitting if system.has_jobs else not launcher.needs_job
-    if not starts:
-        places = [f"in jobs of {scheduler}" for scheduler in fitting] or ["in jobs"]
-        places = places if launcher.needs_job else ["on one machine", *places]
-        raise UsageError(
-            f"launcher={name} on {system.name}, whose scheduler is {system.scheduler}: it starts programs "
-            f"{' and '.join(places)}; leave it out"
-        )
-    return system.model_copy(update={"launcher": name})
+    try:
+        return System.model_validate(system.model_dump() | {"launcher": name})
+    except ValidationError as error:
+        problem = definitions.problems(error)[0].removeprefix("launcher: ")
+        raise UsageError(f"launcher={name} on {system.name}: {problem}") from None
 
 
 def cpus_per_rank(system: System, ranks_per_node: int) -> int:

@@ -22,12 +22,11 @@ from pydantic import (
     PositiveInt,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from dlscale.base import definitions
 from dlscale.base.definitions import Frozen, where_given
-from dlscale.base.errors import UsageError, did_you_mean
+from dlscale.base.errors import UsageError, unknown
 from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.base.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, TextFact
 from dlscale.base.schedulers import SCHEDULERS
@@ -38,7 +37,7 @@ from dlscale.collectives.capabilities import with_capability
 def _among(*names: str) -> AfterValidator:
     def check(name: str) -> str:
         if name not in names:
-            raise ValueError(f"{name!r} is not one of: {', '.join(names)}")
+            raise ValueError(unknown("value", name, names))
         return name
 
     return AfterValidator(check)
@@ -140,16 +139,6 @@ class Partition(Frozen):
     directives: list[Directive] = []
     launch_options: list[Text] = []
 
-    @model_validator(mode="after")
-    def _check(self) -> Partition:
-        nodes = self.num_nodes.value
-        most = self.max_nodes.value if self.max_nodes else nodes
-        if most > nodes:
-            raise ValueError(f"max_nodes is {most}, but the partition has {nodes} nodes")
-        if self.min_nodes and self.min_nodes.value > most:
-            raise ValueError(f"min_nodes is {self.min_nodes.value}, but a job may have {most} nodes")
-        return self
-
 
 class Placement(Frozen):
     """The placement of ranks on a node.
@@ -214,6 +203,21 @@ class Environment(Frozen):
     setup: Text  # the command that makes it
 
 
+def _starts_in(launcher: str, scheduler: str) -> bool:
+    """Whether a launcher starts programs in jobs of that scheduler, or without one."""
+    if launcher == DETECT or scheduler == "none":
+        return scheduler == "none" and (launcher == DETECT or not LAUNCHERS[launcher].needs_job)
+    return scheduler in (LAUNCHERS[launcher].schedulers or SCHEDULERS)
+
+
+_NEEDED = {  # of every system; the other ones where there is a scheduler
+    "environments": "[environments.current] with prefix and setup",
+    "filesystem": '[filesystem] with results = "$SCRATCH/dlscale"',
+    "partitions": "[partitions.main] with num_nodes, max_walltime and directives",
+    "placement": "[placement] with ranks_per_node = 1, or as many as a node has GPUs",
+}
+
+
 class System(Frozen):
     """A machine: its hardware, the source of each number, and how programs are started on it."""
 
@@ -247,10 +251,24 @@ class System(Frozen):
     @classmethod
     def _check(cls, value: Any, info: ValidationInfo) -> Any:
         """Rules that join fields, each at the last field that it needs: so pydantic lists all mistakes at once."""
-        field, partitions = str(info.field_name), info.data.get("partitions", {})
+        field, known = str(info.field_name), info.data
+        scheduler, partitions = known.get("scheduler", "none"), known.get("partitions", {})
         if field == "partition" and value is None and len(partitions) == 1:
-            value = next(iter(partitions))  # the only one is the default one
-        if problems := list(_problems(field, value, info.data)):
+            return next(iter(partitions))
+        problems = [
+            f"{place} names source {fact.source!r}, which [sources] does not have".strip()
+            for place, fact in facts(value)
+            if fact.source not in known.get("sources", {fact.source})
+        ]
+        if field in _NEEDED and not value and (scheduler != "none" or field == "environments"):
+            problems.append(f"it is missing; add {_NEEDED[field]}")
+        elif field == "launcher" and not _starts_in(value, scheduler):
+            problems.append(f"{value} starts no programs where scheduler is {scheduler}")
+        elif field == "node" and value.cores == "detect" and scheduler != "none":
+            problems.append("cores must be a number on a system with a scheduler")
+        elif field == "partition" and partitions and value not in partitions:
+            problems.append(f"{value!r} is not one of: {', '.join(partitions)}")
+        if problems:
             raise ValueError("; ".join(problems))
         return value
 
@@ -309,49 +327,6 @@ class System(Frozen):
         )
 
 
-_NEEDED = {  # of every system; the other ones where there is a scheduler
-    "environments": "[environments.current] with prefix and setup",
-    "filesystem": '[filesystem] with results = "$SCRATCH/dlscale"',
-    "partitions": "[partitions.main] with num_nodes, max_walltime and directives",
-    "placement": "[placement] with ranks_per_node = 1, or as many as a node has GPUs",
-}
-
-
-def _problems(field: str, value: Any, known: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with a field beside the `known` ones before it, of which those that are wrong are left out."""
-    scheduler = known.get("scheduler", "none")
-    has_jobs = scheduler != "none"
-    for place, fact in _facts_in(value, ""):
-        if fact.source not in known.get("sources", {fact.source}):
-            yield f"{place} names source {fact.source!r}, which [sources] does not have".strip()
-    if field in _NEEDED and not value and (has_jobs or field == "environments"):
-        yield f"it is missing; add {_NEEDED[field]}"
-    elif field == "retired" and (known.get("state") == "retired") != (value is not None):
-        yield f"state {known.get('state')!r} {'with' if value else 'without'} retired, the date of its end"
-    elif field == "launcher" and has_jobs:
-        if value == DETECT:
-            yield f"{DETECT} with scheduler {scheduler}; name the one that its centre documents"
-        elif LAUNCHERS[value].schedulers and scheduler not in LAUNCHERS[value].schedulers:
-            yield f"{value} does not start programs in jobs of {scheduler}"
-    elif field == "node" and has_jobs and value.cores == "detect":
-        yield "cores must be a number on a system with a scheduler"
-    elif field == "partitions" and known.get("num_nodes"):
-        for name, partition in value.items():
-            if partition.num_nodes.value > known["num_nodes"].value:
-                yield f"{name}.num_nodes is {partition.num_nodes.value}, but the machine has {known['num_nodes'].value}"
-    elif field == "partition" and has_jobs and known.get("partitions") and value not in known["partitions"]:
-        named = f"{value!r} is not one of: {', '.join(known['partitions'])}"
-        yield (
-            named
-            if value
-            else f"missing; add partition = {next(iter(known['partitions']))!r} above the sections"
-        )
-    elif field == "placement" and value and "node" in known and known["node"].cores != "detect":
-        cores = known["node"].cores.value - value.reserved_cores
-        if value.ranks_per_node > cores:
-            yield f"ranks_per_node is {value.ranks_per_node}, but a node has {cores} cores for them"
-
-
 def load_system(name: str) -> System:
     """The system of that name or alias, or in that TOML file. Raises UsageError."""
     if name.endswith(".toml"):
@@ -359,35 +334,23 @@ def load_system(name: str) -> System:
     if name in definitions.names("systems"):
         return _shipped(name)
     known = [_shipped(other) for other in definitions.names("systems")]
-    for system in known:
-        if name in system.aliases:
-            return system
-    names = [
-        f"{system.name} ({', '.join(system.aliases)})" if system.aliases else system.name for system in known
-    ]
-    hint = did_you_mean(name, (each for system in known for each in (system.name, *system.aliases)))
-    raise UsageError(
-        f"no system {name!r}{hint}; choose one of: {', '.join(names)}, or give the path of a .toml file"
-    )
+    named = {each: system for system in known for each in (system.name, *system.aliases)}
+    if name not in named:
+        raise UsageError(f"{unknown('system', name, named)}, or give the path of a .toml file")
+    return named[name]
 
 
 @cache
 def _shipped(name: str) -> System:
-    """Of our own files, which nobody writes while a program runs; claims ask for some of them a hundred times."""
+    """A file of dlscale's, which does not change while a program runs; claims load some of them a hundred times."""
     return definitions.load(System, name, folder="systems")
 
 
-def facts(part: BaseModel, place: str = "") -> Iterator[tuple[str, Fact]]:
+def facts(value: object, place: str = "") -> Iterator[tuple[str, Fact]]:
     """Every fact in a system or a part of it, with its place in the file: ("node.memory", ...)."""
-    for name in type(part).model_fields:
-        yield from _facts_in(getattr(part, name), f"{place}.{name}" if place else name)
-
-
-def _facts_in(value: object, place: str) -> Iterator[tuple[str, Fact]]:
     if isinstance(value, Fact):
         yield place, value
-    elif isinstance(value, BaseModel):
-        yield from facts(value, place)
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield from _facts_in(item, f"{place}.{name}")
+    elif isinstance(value, BaseModel | dict):
+        items = value if isinstance(value, dict) else {n: getattr(value, n) for n in type(value).model_fields}
+        for name, item in items.items():
+            yield from facts(item, f"{place}.{name}" if place else name)

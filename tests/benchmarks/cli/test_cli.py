@@ -56,8 +56,8 @@ def told(mistake, tmp_path):
             ["easgd.rho belongs to algorithm_options; write --set easgd.rho=1"],
         ),
         ("run weak-scaling --set ring.tems=2", ["(did you mean teams?)"]),
-        ("run weak-scaling --set launcher=torchrn", ["no launcher 'torchrn' (did you mean torchrun?)"]),
-        ("run weak-scaling --set launcher=srun", ["launcher=srun on local", "in jobs of slurm"]),
+        ("run weak-scaling --set launcher=torchrn", ["torchrn", "did you mean torchrun?"]),
+        ("run weak-scaling --set launcher=srun", ["launcher=srun on local", "where scheduler is none"]),
         (
             "run weak-scaling --system cori --set launcher=torchrun --backends none",
             ["launcher torchrun on 64 nodes of cori", "--set allow_open_ports=yes"],

@@ -30,17 +30,17 @@ V1 = "9:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/\n"
         (
             V1,
             {
-                "cpu/docker/x/cpu.cfs_quota_us": "60000",
-                "cpu/docker/x/cpu.cfs_period_us": "100000",
-                "cpu/cpu.cfs_quota_us": "-1",
-                "cpu/cpu.cfs_period_us": "100000",
-                "cpu/docker/x/cpu.stat": "nr_throttled 5",
+                "cpu,cpuacct/docker/x/cpu.cfs_quota_us": "60000",
+                "cpu,cpuacct/docker/x/cpu.cfs_period_us": "100000",
+                "cpu,cpuacct/cpu.cfs_quota_us": "-1",
+                "cpu,cpuacct/cpu.cfs_period_us": "100000",
+                "cpu,cpuacct/docker/x/cpu.stat": "nr_throttled 5",
                 "memory/memory.limit_in_bytes": "9223372036854771712",
                 "memory/docker/x/memory.limit_in_bytes": "4096",
             },
             (0.6, 4096, 5),
         ),
-        (V1, {"cpu/docker/x/cpu.cfs_quota_us": "60000"}, (None, None, 0)),
+        (V1, {"cpu,cpuacct/docker/x/cpu.cfs_quota_us": "60000"}, (None, None, 0)),
         ("broken", {"cpu.max": "x y z"}, (None, None, 0)),
     ],
 )
