@@ -7,7 +7,7 @@ PYTHON ?= python3
 # Variables of a study, all optional; lists have commas or spaces (dlscale run --help).
 include benchmarks/study/variables.mk
 # Those of other targets.
-KNOWN := $(VARIABLES) NAME SIZES OPERATIONS FIGURE ON ALL PREDICTED CLAIMS THRESHOLD SAMPLES RUNS SECONDS INPUTS LOGS BIN PYTHON SHELL CXX DLSCALE_REQUIRE
+KNOWN := $(VARIABLES) NAME SIZES OPERATIONS FIGURE ON PREDICTED THRESHOLD SAMPLES RUNS SECONDS INPUTS LOGS BIN PYTHON SHELL CXX DLSCALE_REQUIRE
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 NEAREST = $(strip $(foreach name,$(KNOWN),$(if $(findstring $(shell echo $(UNKNOWN) | tr a-z A-Z),$(name)),$(name))))
@@ -66,17 +66,17 @@ collectives-setup: .venv  ## Install the libraries that `make collectives` compa
 collectives: .venv  ## Collectives over message sizes: the ring versus other libraries (OPERATIONS=all SIZES=4KiB:256MiB:x4 RANKS=2)
 	@$(BIN)/dlscale collectives $(foreach name,SYSTEM NODES RANKS_PER_NODE ENVIRONMENT ALLOW_OPEN_PORTS OPERATIONS SIZES RANKS BACKENDS LAUNCHES BUDGET RESULTS,$(call option,$(name)))
 
-figures: .venv  ## Published figures in their own layout, with predictions and our series (FIGURE=, ALL=yes, ON=a system of ours)
-	@$(BIN)/dlscale figures --published $(FIGURE_NAMES) $(if $(ALL),--all) $(call option,ON) $(RESULTS_OPTION)
+figures: .venv  ## Published figures in their own layout, with predictions and our series (FIGURE=, ON=a system of ours)
+	@$(BIN)/dlscale figures --published $(FIGURE_NAMES) $(call option,ON) $(RESULTS_OPTION)
 
-verify-figures: .venv  ## Our numbers versus the published ones: exit status 2 if they disagree, 4 if none can be compared (CLAIMS=yes: predictions versus claims)
-	@$(BIN)/dlscale figures --published --check $(FIGURE_NAMES) $(if $(CLAIMS),--claims) $(if $(ALL),--all) $(call option,ON) $(RESULTS_OPTION)
+verify-figures: .venv  ## Our numbers, and predictions, versus the published ones: exit status 2 if ours disagree, 4 if none can be compared
+	@$(BIN)/dlscale figures --published --check $(FIGURE_NAMES) $(call option,ON) $(RESULTS_OPTION)
 
 report: .venv  ## One screen about the latest study (SYSTEM= BASE=1|node|smallest PREDICTED=latest), and its page: report.html in its folder
 	@$(BIN)/dlscale report $(foreach name,SYSTEM BASE PREDICTED RESULTS,$(call option,$(name)))
 
-proposal: .venv  ## A proposal's scaling section from the latest study (SYSTEM= BASE=1|node|smallest THRESHOLD=75 BACKENDS= SAMPLES= RUNS= PREDICTED=)
-	@$(BIN)/dlscale proposal $(foreach name,SYSTEM BASE PREDICTED THRESHOLD BACKENDS SAMPLES RUNS RESULTS,$(call option,$(name)))
+proposal: .venv  ## A proposal's scaling section from the latest study (THRESHOLD=75 BACKENDS= SAMPLES= RUNS= PREDICTED=)
+	@$(BIN)/dlscale proposal $(foreach name,PREDICTED THRESHOLD BACKENDS SAMPLES RUNS RESULTS,$(call option,$(name)))
 
 # Unit tests share the cores, with one thread each, as more threads than cores wait for each other. So does whatever starts
 # ranks, which load programs more than they compute; the longest come first. What is left makes networks, in one row.

@@ -37,22 +37,18 @@ def declared(
     factor: str | None = None,
     reference: str | None = None,
     ranks: Sequence[int] = (),
-    backends: Sequence[str] = (),
 ) -> tuple[pd.DataFrame, list[str]]:
     """The pairs that are compared, a row each, and what has no reference, in words.
 
     Each value of a factor versus one reference, wherever all else is equal. By default what the axes of the study
     declare, if it has any; else the factor is the backend, or the framework if there is only one backend, and the
-    reference in each training the first of the study's order. `ranks` and `backends` restrict what is compared, and so
-    keep the correction small. Raises UsageError if there is nothing to compare.
+    reference in each training the first of the study's order. `ranks` restrict what is compared, and so keep the
+    correction small. Raises UsageError if there is nothing to compare.
     """
     sides = _sides(study)
-    asked = {"num_ranks": ranks, "backend": backends}
-    for name, values in asked.items():
-        if missing := [value for value in values if value not in set(sides[name])]:
-            present = ", ".join(map(str, sorted(set(sides[name]))))
-            what = name.removeprefix("num_")
-            raise UsageError(f"no {what} {missing[0]} in these records; choose from: {present}")
+    if missing := [count for count in ranks if count not in set(sides["num_ranks"])]:
+        present = ", ".join(map(str, sorted(set(sides["num_ranks"]))))
+        raise UsageError(f"no ranks {missing[0]} in these records; choose from: {present}")
     by_axes = bool(study.axes) and not (factor or reference)
     if by_axes:
         is_one_family = all("." in name or name in OF_METHOD for name in study.axes)
@@ -68,8 +64,7 @@ def declared(
             raise UsageError(f"no factor {factor!r} to compare inside a study; choose one of: {known}")
         pairs, left_out = _of_factor(sides, factor, reference, study.order)
         why = "; ".join(left_out) or f"no two values of {factor} where all else, ranks among it, is equal"
-    for name, values in asked.items():
-        pairs = pairs[pairs[name].isin(values)] if values else pairs
+    pairs = pairs[pairs["num_ranks"].isin(ranks)] if ranks else pairs
     if pairs.empty:
         raise UsageError(f"nothing to compare: {why}")
     rows = zip(pairs["contender"], pairs["backend"], pairs["curve"], strict=True)

@@ -15,7 +15,6 @@ from dlscale.analysis.attempts import equal_steps
 from dlscale.analysis.findings import evaluations
 from dlscale.analysis.load import Study
 from dlscale.analysis.statistics import Floats
-from dlscale.analysis.text import settings_text
 from dlscale.benchmarks.records.cell import WITHOUT_SAMPLES, Cell
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.windows import Windows
@@ -39,7 +38,7 @@ NAMES = {
 def columns(table: str) -> dict[str, str]:
     """The columns of a table of launches, in order, with what they are."""
     found = tomllib.loads(Path(__file__).with_name("tables.toml").read_text(encoding="utf-8"))
-    return found[table] if table == "predictions" else {**found["key"], **found[table]}
+    return {**found["key"], **found[table]}
 
 
 def launches(study: Study) -> pd.DataFrame:
@@ -169,14 +168,3 @@ def trainings(study: Study, attempts: pd.DataFrame) -> pd.DataFrame:
     kept = [name for name in columns("trainings") if name in own and (name not in attempts or name in new)]
     shared = attempts.drop(columns=attempts.columns.intersection(kept))
     return shared.merge(own[["number", *kept]], on="number")[[*columns("trainings")]]
-
-
-def predictions(study: Study) -> pd.DataFrame:
-    """One row per predicted point: no launch is behind it."""
-    records = []
-    for record in study.predictions:
-        texts = {"backend_options": settings_text(record.backend_options), "doubts": "; ".join(record.doubts)}
-        records.append(record.model_dump(mode="json") | texts | {"shard": record.shard})
-    rows = pd.json_normalize(records, sep="_").rename(columns=lambda name: name.removesuffix("_center"))
-    rows = rows.rename(columns=lambda name: name.replace("step_seconds", "seconds_per_step"))
-    return rows.reindex(columns=[*columns("predictions")])

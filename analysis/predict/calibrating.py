@@ -43,11 +43,10 @@ def calibrated_scenario(
     sizes: Sequence[int],
     *,
     fingerprint: str | None,
-    force: bool,
 ) -> Scenario:
     """The scenario on the network that folders of studies and collectives runs calibrate; as it is without an exchange.
 
-    `fingerprint` is that of the profile. Raises UsageError, for doubts of the calibration, too, unless `force`.
+    `fingerprint` is that of the profile. Beyond the calibrated range the scenario has doubts. Raises UsageError.
     """
     backend, per_node = scenario.rule.backend, scenario.ranks_per_node
     if not scenario.rule.exchanges:
@@ -84,12 +83,7 @@ def calibrated_scenario(
         )
     source += f" (exchanges of {measured})" if measured != backend else ""
     calibration = calibrated(alike, scenario.network, source=source)
-    doubts = calibration.doubts(max(sizes))
-    if doubts and not force:
-        raise UsageError(
-            f"prediction over {backend}: {'; '.join(doubts)}; give fewer --nodes, or --force to see it all the same"
-        )
-    fitted = replace(scenario, network=calibration.network, doubts=doubts)
+    fitted = replace(scenario, network=calibration.network, doubts=calibration.doubts(max(sizes)))
     error = step_error(measured_steps(fitted, study))
     value, what = f"{100 * error:.1f} %, in the band", f"error of steps over {backend}"
     origin = network.input_of(what, value, "measured", source)

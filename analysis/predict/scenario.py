@@ -52,7 +52,7 @@ class Scenario:
     contention: Limits = NO_LIMITS
     num_replicates: int = NUM_REPLICATES
     seed: int = 0
-    doubts: tuple[str, ...] = ()  # why it is not to be trusted, where that was asked for
+    doubts: tuple[str, ...] = ()  # why it is not to be trusted
     assumed: tuple[Origin, ...] = ()  # of the backend
     backend_options: Mapping[str, Any] = field(default_factory=dict)  # that `rule` was made from
     exchange_algorithm: str = ""  # in the place of the backend's own; empty: its own

@@ -67,7 +67,7 @@ def claims_screen(rows: pd.DataFrame, *, everything: bool) -> RenderableType:
     counts = ", ".join(f"{verdict} {counted.get(verdict, 0)}" for verdict in VERDICTS)
     rest = rows.loc[~claimed, "figure"].nunique()
     lines = [*reasons, READ, f"{plural(counted.sum(), 'claim')}: {counts}."]
-    lines += [f"{rest} published figures are not predicted; add --all"] if rest and not everything else []
+    lines += [f"{rest} published figures are not predicted"] if rest and not everything else []
     parts: list[RenderableType] = [grid(table.drop(columns="reason"), folded=True)] if len(table) else []
     return Group("predicted from public inputs, nothing was measured here", *parts, "", *map(Text, lines))
 
@@ -104,7 +104,7 @@ def checks_screen(
         f"{agree} of {len(of_figures)} figures agree, {disagree} disagree; in {(~some).sum()} nothing was compared."
     ]
     have = "figure has" if hidden == 1 else "figures have"
-    lines += [f"{hidden} published {have} no counterpart here; add --all"] if hidden else []
+    lines += [f"{hidden} published {have} no counterpart here"] if hidden else []
     details = pd.DataFrame(_details(rows), columns=["value", "published", "ours", "verdict"], dtype=object)
     return Group(*(grid(it, folded=True) for it in (table, details) if len(it)), *map(Text, lines))
 

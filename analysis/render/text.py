@@ -15,7 +15,7 @@ from dlscale.analysis.finding import Finding, of_trainings
 from dlscale.analysis.findings import cautions
 from dlscale.analysis.load import Study
 from dlscale.analysis.render.screen import is_numeric
-from dlscale.analysis.tables import columns, launches, predictions, ranks, trainings, windows
+from dlscale.analysis.tables import columns, launches, ranks, trainings, windows
 from dlscale.analysis.text import escape_latex
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
@@ -70,7 +70,6 @@ def write_tables(
     frames |= {"ranks": ranks(study, attempts)} if per_rank else {}
     ended = trainings(study, attempts)
     frames |= {"trainings": ended} if len(ended) else {}
-    frames |= {"predictions": predictions(study)} if study.predictions else {}
     about = {name: columns(name) for name in frames}
     for finding in findings:
         frame = finding.exported(finding.of(study)) if finding.columns else pd.DataFrame()

@@ -28,17 +28,15 @@ from dlscale.analysis.compare import (
 )
 from dlscale.analysis.declaration import declared
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import cautions, comparison, predicted
+from dlscale.analysis.findings import cautions, comparison
 from dlscale.analysis.load import Study
 from dlscale.analysis.render import screen
 from dlscale.analysis.render.text import as_data, rows_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import INSUFFICIENT_DATA, NOT_COMPARABLE
-from dlscale.benchmarks.cli.option_kinds import Backends, Counts, Words
+from dlscale.benchmarks.cli.option_kinds import Counts, Words
 from dlscale.benchmarks.cli.options import choose_study, json_option, results_option
-from dlscale.benchmarks.cli.study_report import ended, first_of, load, predicted_option
-from dlscale.benchmarks.records.record import Record
-from dlscale.benchmarks.records.store import read_record
+from dlscale.benchmarks.cli.study_report import ended, first_of, load
 
 
 @click.command()
@@ -46,6 +44,7 @@ from dlscale.benchmarks.records.store import read_record
 @click.option(
     "--by",
     type=Words(),
+    default=[],
     help="Fields to compare by, e.g. backend,framework. Default: for two studies the fields that vary within A or B; "
     "for one the backend, or the framework if there is only one backend.",
 )
@@ -56,97 +55,75 @@ from dlscale.benchmarks.records.store import read_record
 @click.option(
     "--ranks", type=Counts(), help="Numbers of ranks to compare, in one study; default: all above 1."
 )
-@click.option("--backends", type=Backends(), help="Backends to compare with the reference, in one study.")
-@predicted_option
 @results_option
 @json_option
 def compare(
-    *, names: tuple[str, ...], by: list[str] | None, results: Path, as_json: bool, **asked: Any
+    *,
+    names: tuple[str, ...],
+    by: list[str],
+    reference: str | None,
+    ranks: list[int] | None,
+    results: Path,
+    as_json: bool,
 ) -> int:
     """Test which backend of study A is faster, show how A and B differ, or the newest of several next to the others.
 
     With one study, each backend is compared with the reference on each number of ranks above 1, by paired blocks and
     corrected for the number of comparisons (docs/metrics.md). Fewer comparisons need fewer blocks.
 
-    A and B are names of studies, as in `dlscale report`, folders of studies, or single record files. Fields are sorted
-    by class: those that forbid a comparison, those that may explain a difference, and those for information
-    (docs/report.md). Throughputs follow if they may be compared; they are unpaired and support no claim.
+    A and B are names or folders of studies, as in `dlscale report`. Fields are sorted by class: those that forbid a
+    comparison, those that may explain a difference, and those for information (docs/report.md). Throughputs follow if
+    they may be compared; they are unpaired and support no claim.
 
     Of more studies the newest is shown next to the others: each training's throughput, the median and the range of
     theirs, and whether it is outside that range.
 
-    With --predicted, predictions are compared with what study A measured: the error of each size, and whether it is
-    inside the band (docs/prediction.md).
-
     Exit status: 2 if records of study A are corrupt or were left out, 3 if what is asked for is not comparable, 4 if no
-    comparison inside a study is significant, or no predicted size was measured.
+    comparison inside a study is significant.
 
     \b
     Examples:
       dlscale compare weak-scaling --reference ring
       dlscale compare frameworks --by framework
-      dlscale compare weak-scaling --predicted latest
       dlscale compare weak-scaling-1a2b3c4d weak-scaling-5e6f7a8b
       dlscale compare nightly/*/local/weak-scaling-*
       dlscale compare old/results/local/weak-scaling-1a2b3c4d weak-scaling --by code,versions
     """  # noqa: D301
-    named, inside = asked.pop("predicted"), any(asked.values())
-    if named:
-        if len(names) > 1 or by or inside or Path(names[0]).is_file():
-            raise UsageError(
-                "--predicted is compared with the numbers of one study; leave out --by, --reference, --ranks, "
-                "--backends, records and a second study"
-            )
-        return _predicted(load(_folder_of(names[0], results), named=named), as_json=as_json)
-    if len(names) == 1:
-        if by and len(by) > 1:
+    studies = [load(choose_study(results, name)) for name in names]
+    if len(studies) == 1:
+        if len(by) > 1:
             raise UsageError(f"--by {','.join(by)} inside one study; give a single factor")
-        return _inside(_study_of(names[0], results), factor=by[0] if by else None, as_json=as_json, **asked)
-    if inside:
-        raise UsageError(
-            f"--reference, --ranks and --backends apply to one study, but {len(names)} were given; leave them out"
-        )
-    studies = [_whole(name, results) for name in names]
-    if len(studies) == 2:
-        return _two(*studies, by=by, as_json=as_json)
-    return _several(studies, by=by, as_json=as_json)
+        given = {"factor": next(iter(by), None), "reference": reference, "ranks": ranks}
+        return _inside(studies[0], {name: value for name, value in given.items() if value}, as_json=as_json)
+    if reference or ranks:
+        raise UsageError(f"--reference and --ranks apply to one study, but {len(names)} were given")
+    for study in studies:
+        if study.bad_files:  # it may hold what differs
+            raise UsageError(f"{study.name} cannot be compared: {first_of(study.bad_files)}")
+        if study.good.empty:
+            raise UsageError(f"{study.name} has no good record; run the study, or look at: dlscale status")
+    return (_two if len(studies) == 2 else _several)(studies, by or None, as_json=as_json)
 
 
-def _predicted(study: Study, *, as_json: bool) -> int:
-    """Print the predictions of sizes that the study measured, with their errors."""
-    every = predicted.FINDING.of(study)
-    rows = every[every["error"].notna()]
-    if as_json:
-        click.echo(json.dumps({"schema": 2, "rows": rows_of(predicted.FINDING.exported(rows))}))
-    elif len(rows):
-        console = Console(highlight=False)
-        console.print(Text(predicted.FINDING.sentence(rows)))
-        console.print(screen.grid(predicted.FINDING.table(rows)))
-    else:
-        sizes = ", ".join(map(str, sorted(set(every["num_ranks"]))))
-        click.echo(f"{study.name} measured none of the predicted sizes ({sizes} ranks)", err=True)
-    return ended(study, enough=len(rows) > 0)
-
-
-def _inside(study: Study, *, as_json: bool, **declaration: Any) -> int:
+def _inside(study: Study, declaration: dict[str, Any], *, as_json: bool) -> int:
     """Print the comparisons inside one study. Raises UsageError if there is nothing to compare."""
-    given = {name: value for name, value in declaration.items() if value}
-    pairs, left_out = declared(study, **given)
+    pairs, left_out = declared(study, **declaration)
     finding = replace(comparison.FINDING, compute=lambda study: comparison.tested(study, pairs))
     _put(study, finding, left_out, as_json=as_json)
     return ended(study, enough=(finding.of(study)["verdict"] != "cannot be shown").any())
 
 
-def _two(a: Study, b: Study, *, by: Sequence[str] | None, as_json: bool) -> int:
+def _two(studies: Sequence[Study], by: Sequence[str] | None, *, as_json: bool) -> int:
     """Print what differs between two studies, and their throughputs if they may be compared."""
+    a, b = studies
     compared = compare_studies(good_records(a), good_records(b), factors=by)
     is_blocked = len(compared.blocking) > 0
     pairs, left_out = pairs_between(a, b, compared.keys)
     finding = between(a, pairs.head(0) if is_blocked else pairs)
     if as_json:
-        facts = {**compared._asdict(), "comparable": not is_blocked}
         columns = ["field", "factor", "title", "class", "blocks", "a", "b", "num_points"]
-        facts["differences"] = rows_of(compared.differences[columns])
+        differences = rows_of(compared.differences[columns])
+        facts = compared._asdict() | {"comparable": not is_blocked, "differences": differences}
         _put(b, finding, left_out, as_json=True, facts=facts)
     else:
         console = Console(highlight=False)
@@ -161,25 +138,24 @@ def _two(a: Study, b: Study, *, by: Sequence[str] | None, as_json: bool) -> int:
     return NOT_COMPARABLE if is_blocked else 0
 
 
-def _several(studies: Sequence[Study], *, by: Sequence[str] | None, as_json: bool) -> int:
+def _several(studies: Sequence[Study], by: Sequence[str] | None, *, as_json: bool) -> int:
     """Print the newest study's throughputs next to those of the others.
 
     Status 3 if one of them may not be compared with it, 4 if they have no training in common.
     """
     *earlier, newest = sorted(studies, key=lambda study: study.good["started"].min())
-    name = newest.good["study"].iloc[0]
     for other in earlier:
         compared = compare_studies(good_records(other), good_records(newest), factors=by)
         if len(compared.blocking):
-            names = f"A: {other.good['study'].iloc[0]}, B: {name}"
+            names = f"A: {other.name}, B: {newest.name}"
             click.echo(f"{names}: {comparison_verdict(compared)}", err=True)
             return NOT_COMPARABLE
     finding = with_earlier(earlier)
     has_rows = len(finding.of(newest)) > 0
     if as_json or has_rows:
-        _put(newest, finding, (), as_json=as_json, facts={"study": name})
+        _put(newest, finding, (), as_json=as_json, facts={"study": newest.name})
     else:
-        click.echo(f"{name} has no training in common with the others", err=True)
+        click.echo(f"{newest.name} has no training in common with the others", err=True)
     return 0 if has_rows else INSUFFICIENT_DATA
 
 
@@ -194,33 +170,9 @@ def _put(
     """Print a finding with the study's cautions, and what was left out of it; `facts` are in JSON only."""
     shown = [cautions.FINDING, finding]
     if as_json:
-        click.echo(json.dumps({**(facts or {}), **as_data(study, shown), "left_out": list(left_out)}))
+        click.echo(json.dumps(dict(facts or {}) | as_data(study, shown) | {"left_out": list(left_out)}))
         return
     console = Console(highlight=False)
     screen.show(study, shown, console=console, full=True)
     for reason in left_out:
         console.print(Text(f"Not compared: {reason}."))
-
-
-def _folder_of(name: str, results: Path) -> Path:
-    return Path(name) if Path(name).is_dir() else choose_study(results, name)
-
-
-def _study_of(name: str, results: Path) -> Study:
-    """The study of that name or in that folder, or a single record."""
-    if not Path(name).is_file():
-        return load(_folder_of(name, results))
-    record = read_record(Path(name))
-    return Study([record]) if isinstance(record, Record) else Study([], bad_files=[record])
-
-
-def _whole(name: str, results: Path) -> Study:
-    """A study with a good record. Raises UsageError if it has none, or a file is invalid."""
-    study = _study_of(name, results)
-    if study.bad_files:  # it may hold what differs
-        raise UsageError(f"{name} cannot be compared: {first_of(study.bad_files)}")
-    if study.good.empty:
-        raise UsageError(
-            f"{name} has no good record ({len(study.records)} failed); run the study, or look at: dlscale status"
-        )
-    return study

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,21 +10,6 @@ import click
 
 from dlscale.base.quantities import parse_counts, parse_seconds, split_list
 from dlscale.collectives import capabilities
-
-PRINTED_INCHES = (2.0, 20.0)  # the narrowest and the widest printed figure
-_INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}  # TeX's point, as in \the\columnwidth
-
-
-def parse_width(text: str) -> float:
-    """Inches from 3.3in, 8.4cm, 84mm or 240pt (of TeX). Raises ValueError."""
-    match = re.fullmatch(r"\s*(\d{1,6}(?:\.\d{1,6})?)\s*(in|cm|mm|pt)\s*", text)
-    if not match:
-        raise ValueError(f"{text[:40]!r} is not a width; write 3.3in, 8.4cm, 84mm or 240pt")
-    inches = float(match[1]) * _INCHES[match[2]]
-    least, most = PRINTED_INCHES
-    if not least <= inches <= most:
-        raise ValueError(f"{text.strip()!r} is {inches:.3g} in; figures are {least:g} to {most:g} in wide")
-    return inches
 
 
 def _folder(text: str) -> Path:
@@ -62,6 +46,5 @@ def _kind(name: str, read: Callable[[str], Any]) -> type[Read]:
 Words = _kind("list", split_list)
 Backends = _kind("backends", _backends)  # which must be known; what a study has is the verb's business
 Counts = _kind("counts", parse_counts)
-Width = _kind("width", parse_width)  # of a printed figure, in inches
 Folder = _kind("folder", _folder)  # it need not be there
 Time = _kind("time", parse_seconds)  # in seconds

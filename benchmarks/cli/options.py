@@ -10,7 +10,6 @@ import click
 
 from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.benchmarks.cli.option_kinds import Folder
-from dlscale.benchmarks.records.record import BASES
 from dlscale.benchmarks.records.store import RECORDS_FOLDER
 from dlscale.benchmarks.study.study import STUDY_FILE
 from dlscale.benchmarks.systems.system import load_system
@@ -26,23 +25,6 @@ def results_option(command: F) -> F:
         default=Path("results"),
         show_default=True,
         help="Folder of the studies' records.",
-    )(command)
-
-
-def system_option(command: F) -> F:
-    """Add --system, for verbs that read a study."""
-    return click.option("--system", help="System of the study: a known name or a .toml file; default: any.")(
-        command
-    )
-
-
-def base_option(command: F) -> F:
-    """Add --base."""
-    return click.option(
-        "--base",
-        type=click.Choice(BASES),
-        help="Base case of efficiencies: 1 rank, the ranks of one node, or the smallest number of ranks; default: 1 "
-        "where the study has it, else the smallest.",
     )(command)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -14,29 +14,28 @@ from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.network import Machine, completed
 from dlscale.analysis.predict.prediction import predict_curve
 from dlscale.analysis.predict.profile import Profile, checked
+from dlscale.analysis.predict.public_profiles import profile_of_file
 from dlscale.analysis.predict.scenario import Scenario, doubled_sizes, scenario_of
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.options import choose_study, json_option
+from dlscale.benchmarks.cli.predictions import public_profiles, show_curves
 from dlscale.benchmarks.cli.request import Request, StudyCommand, field_options
-from dlscale.benchmarks.cli.show_predictions import show_curves
-from dlscale.benchmarks.cli.trainings import (
-    calibrated,
-    calibrating_folder,
-    measured_profiles,
-    public_profiles,
-    servers_of,
-    stated_profile,
-)
 from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER, PredictionRecord
+from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.store import load_records
+from dlscale.benchmarks.study.expand import num_servers
 from dlscale.benchmarks.study.settings import nested
+from dlscale.benchmarks.study.study import check_servers
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import capabilities
 from dlscale.collectives.sharding import NONE
+from dlscale.models.frameworks import FRAMEWORKS
 
 Kind = Literal["weak-scaling", "strong-scaling"]
 ALGORITHMS = [name for name in get_args(Algorithm) if name != "parameter_servers"]
+LATEST_RUN = "collectives"
 
 
 @click.command(cls=StudyCommand)
@@ -66,11 +65,11 @@ ALGORITHMS = [name for name in get_args(Algorithm) if name != "parameter_servers
 @click.option(
     "--calibrate",
     type=Words(),
+    default=[],
     metavar="STUDY,...",
     help="Studies and collectives runs whose exchanges between nodes calibrate latency and rates; default: the "
     "system's file as it is.",
 )
-@click.option("--force", is_flag=True, help="Extrapolate beyond the calibrated range (marked in the figure).")
 @json_option
 def predict(
     kind: Kind,
@@ -78,16 +77,16 @@ def predict(
     algorithm: Algorithm | None,
     profiled: str | None,
     stated: Path | None,
-    calibrate: list[str] | None,
-    force: bool,
+    calibrate: list[str],
     as_json: bool,
 ) -> int:
     """Predict the curve of KIND, weak-scaling or strong-scaling, on a system that is not here.
 
     A node's profile (public, yours, or measured by a study) and the network of the system's file go through a model of
-    each backend; the band has noise of steps, placement, and what sources do not agree on (docs/prediction.md). Table,
-    CSV, figure and records, which `dlscale report --predicted` shows beside a study, are marked as simulated;
-    --json prints rows and writes no files. Defaults: hep_cnn over the ring, on nodes doubled up to the whole machine.
+    each backend; the band has noise of steps, placement, and what sources do not agree on; what lies beyond the
+    calibrated range is marked (docs/prediction.md). Table, CSV, figure and records, which `dlscale report --predicted`
+    shows beside a study, are marked as simulated; --json prints rows and writes no files. Defaults: hep_cnn over the
+    ring, on nodes doubled up to the whole machine.
 
     \b
     Examples:
@@ -98,18 +97,27 @@ def predict(
     """  # noqa: D301
     fields = nested(request.fields)
     for backend in fields.setdefault("backends", ["ring"]):
-        capabilities(backend)
+        capabilities(backend)  # raises UsageError for a name that is none
     if stated and profiled:
         raise UsageError("--from and --profile are mutually exclusive")
     machine, results = completed(load_system(request.system)), request.results
-    folder = choose_study(results, profiled) if profiled else None
-    folders = [calibrating_folder(results, name) for name in calibrate or ()]
+    measured = _profiled(choose_study(results, profiled)) if profiled else []
+    folders = [_calibrating(results, name) for name in calibrate]
     curves = []
-    for profile in _profiles(fields, machine.system, stated or folder):
+    for profile in _profiles(fields, machine.system, stated, measured):
         scenarios = _scenarios(kind, fields, machine, checked(profile), algorithm)
         sizes = fields.get("nodes") or doubled_sizes(scenarios)
         if folders:
-            scenarios = calibrated(scenarios, sizes, machine.system, folders, profiled=folder, force=force)
+            from dlscale.analysis.predict.calibrating import (
+                calibrated_scenario,  # the fit's libraries take long
+            )
+
+            digests = {record.fingerprint.digest for record in measured}
+            digest = digests.pop() if len(digests) == 1 else None
+            scenarios = [
+                calibrated_scenario(scenario, machine.system, folders, sizes, fingerprint=digest)
+                for scenario in scenarios
+            ]
         curves.append([predict_curve(scenario, sizes) for scenario in scenarios])
 
     def stem_of(first: PredictionRecord) -> Path:
@@ -121,24 +129,46 @@ def predict(
     return 0
 
 
-def _profiles(fields: dict[str, Any], machine: System, profiled: Path | None) -> Iterator[Profile]:
-    """A profile of each workload and framework that is asked for, `profiled` by a file or in a study's folder.
+def _profiled(folder: Path) -> list[Record]:
+    """The launches of a study that stamp a step's gradients."""
+    return [record for record in load_records(folder)[0] if record.case.cell.control == "profile"]
+
+
+def _calibrating(results: Path, name: str) -> Path:
+    """The folder of a study, by path or name, or of a collectives run, by path; `collectives` is the latest run."""
+    from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, latest_run  # 0.1 s
+
+    if name == LATEST_RUN:
+        return latest_run(results)
+    return Path(name) if (Path(name) / CAMPAIGN_FILE).is_file() else choose_study(results, name)
+
+
+def _profiles(
+    fields: dict[str, Any], machine: System, stated: Path | None, measured: Sequence[Record]
+) -> Iterator[Profile]:
+    """A profile of each workload and framework that is asked for: stated by a file, measured, or public.
 
     Raises UsageError where there is none.
     """
-    workloads, frameworks, preset = (fields.get(name) for name in ("workloads", "frameworks", "preset"))
-    if profiled and not profiled.is_dir():
-        presets = [preset] if preset else None
-        yield stated_profile(profiled, machine, workloads=workloads, frameworks=frameworks, presets=presets)
+    if stated:
+        if given := [name for name in ("workloads", "frameworks", "preset") if name in fields]:
+            raise UsageError(f"--profile states what is trained; leave out {', '.join(given)}")
+        yield profile_of_file(str(stated), machine, "stated")
         return
-    for workload in workloads or ["hep_cnn"]:
-        if profiled:
-            yield from measured_profiles(profiled, workload, frameworks=frameworks, preset=preset)
+    frameworks, preset = fields.get("frameworks"), fields.get("preset")
+    for workload in fields.get("workloads") or ["hep_cnn"]:
+        if not measured:
+            shared = fields.get("ranks_per_node")
+            yield from public_profiles(
+                machine, workload, frameworks=frameworks, preset=preset, ranks_per_node=shared
+            )
             continue
-        shared = fields.get("ranks_per_node")
-        yield from public_profiles(
-            machine, workload, frameworks=frameworks, preset=preset, ranks_per_node=shared
-        )
+        from dlscale.analysis.predict.measured import profile_of  # takes longer to import than a stored one
+
+        cells = [record.case.cell for record in measured]
+        found = sorted({cell.framework for cell in cells if cell.workload == workload})
+        for framework in frameworks or found or FRAMEWORKS[:1]:
+            yield profile_of(measured, workload, framework, preset=preset)
 
 
 def _scenarios(
@@ -153,7 +183,11 @@ def _scenarios(
             )
         for name, value in own.items():
             _single(value, f"{backend}.{name}")
-    shards = fields.get("shard", NONE)
+    shards, servers = fields.get("shard", NONE), _single(fields.get("servers", "1"), "servers")
+    try:
+        check_servers([servers])
+    except ValueError as error:
+        raise UsageError(f"--set servers: {error}") from None
     return [
         scenario_of(
             machine,
@@ -161,7 +195,7 @@ def _scenarios(
             backend,
             scaling_mode="weak" if kind == "weak-scaling" else "strong",
             backend_options=options.get(backend, {}),
-            num_servers=servers_of(_single(fields.get("servers", "1"), "servers")),
+            num_servers=lambda num_ranks: num_servers(servers, num_ranks),
             ranks_per_node=fields.get("ranks_per_node"),
             batch=_single(fields.get("batch"), "batch"),
             algorithm=algorithm,

@@ -10,11 +10,13 @@ from dlscale.analysis.findings import scaling
 from dlscale.analysis.proposal import NAME, lines, write
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import Backends
-from dlscale.benchmarks.cli.study_report import ChosenStudy, based_study_options, ended
+from dlscale.benchmarks.cli.options import choose_study
+from dlscale.benchmarks.cli.study_report import ended, load, predicted_option, study_options
 
 
 @click.command()
-@based_study_options
+@study_options
+@predicted_option
 @click.option(
     "--threshold",
     type=float,
@@ -37,7 +39,7 @@ from dlscale.benchmarks.cli.study_report import ChosenStudy, based_study_options
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Trainings to ask node-hours for.",
+    help="Trainings to ask node-hours for, with --samples.",
 )
 @click.option(
     "--out",
@@ -46,7 +48,9 @@ from dlscale.benchmarks.cli.study_report import ChosenStudy, based_study_options
 )
 def proposal(
     *,
-    chosen: ChosenStudy,
+    name: str | None,
+    results: Path,
+    predicted: list[str],
     threshold: float,
     backends: list[str],
     samples: int | None,
@@ -64,31 +68,26 @@ def proposal(
     \b
     Examples:
       dlscale proposal
-      dlscale proposal --system perlmutter --base node
       dlscale proposal weak-scaling --threshold 80 --backends ring --samples 115305030 --runs 5
     """  # noqa: D301
     if not 1 < threshold <= 100:
         raise UsageError(f"--threshold {threshold:g} is no percentage above 1; give for example 75")
-    if runs > 1 and samples is None:
-        raise UsageError(f"--runs {runs} says how many trainings, but not how long they are; add --samples")
-    study = chosen.load()
-    folder = out or chosen.folder / NAME
+    folder = choose_study(results, name)
+    study = load(folder, named=predicted)
+    place = out or folder / NAME
     curves = write(
-        study, folder, threshold=threshold / 100, backends=backends, samples=samples or 0, runs=runs
+        study, place, threshold=threshold / 100, backends=backends, samples=samples or 0, runs=runs
     )
-    if backends and not curves:
+    if not curves:
         rows = scaling.FINDING.of(study)
         known = sorted(set(rows.loc[rows["samples_per_second"].notna(), "backend"]))
-        raise UsageError(
-            f"no training over {', '.join(backends)} has a number in {study.name}; "
-            f"choose from: {', '.join(known) or 'none was measured'}"
-        )
+        if backends and known:
+            raise UsageError(
+                f"no training over {', '.join(backends)} has a number in {study.name}; choose from: {', '.join(known)}"
+            )
+        click.echo("no training has a number, so nothing was written; finish it: dlscale resume", err=True)
     for curve in curves:
         click.echo(" ".join([f"{curve['title']}:", *lines("threshold", curve), *lines("request", curve)]))
     if curves:
-        click.echo(f"proposal: {folder / NAME}.md and .tex")
-    else:
-        click.echo(
-            "no training has a number, so nothing was written; dlscale resume finishes the study", err=True
-        )
+        click.echo(f"proposal: {place / NAME}.md and .tex")
     return ended(study, enough=any(curve["is_decided"] for curve in curves))

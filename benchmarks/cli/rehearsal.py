@@ -14,11 +14,11 @@ from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
 from dlscale.analysis.predict.profile import checked
 from dlscale.analysis.predict.scenario import scenario_of
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.show_predictions import show_curves
+from dlscale.benchmarks.cli.predictions import public_profiles, show_curves
 from dlscale.benchmarks.cli.streams import live_console, say
-from dlscale.benchmarks.cli.trainings import public_profiles, servers_of
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.records.prediction import PredictionRecord
+from dlscale.benchmarks.study.expand import num_servers
 from dlscale.collectives import capabilities
 
 
@@ -81,7 +81,7 @@ def _trainings(campaign: Campaign, machine: Machine, workload: str) -> Iterator[
                     backend,
                     scaling_mode="strong" if study.scaling_mode == "strong" else "weak",
                     backend_options=study.backend_options.get(backend, {}),
-                    num_servers=servers_of(study.servers[0]),
+                    num_servers=lambda num_ranks: num_servers(study.servers[0], num_ranks),
                     ranks_per_node=per_node,
                     batch=study.batch,
                     shard=shard,

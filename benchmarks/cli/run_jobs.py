@@ -103,15 +103,16 @@ def _rehearsed(name: str, system: System, request: Request) -> tuple[Request, li
 
 def _predict(campaign: Campaign, jobs: Sequence[Job], account: str | None, missing: Sequence[str]) -> None:
     """Predict what the study would measure, and write the jobs' scripts and the page."""
+    from dlscale.benchmarks.cli.predictions import put_rehearsal
     from dlscale.benchmarks.cli.rehearsal import show_rehearsal
-    from dlscale.benchmarks.cli.show_predictions import put_rehearsal
 
     command = redact(shlex.join(["dlscale", *sys.argv[1:], *missing]))
     campaign.store.refuse_links()
     show_rehearsal(campaign, command)
-    submission.write_rehearsal(campaign, jobs, command, account=account)
-    say(f"scripts and plan are in {campaign.store.folder}")
-    put_rehearsal(campaign.store.folder)
+    rows = submission.write_rehearsal(campaign, jobs, command, account=account)
+    store = campaign.store
+    say(f"scripts and plan are in {store.folder}")
+    put_rehearsal(store.folder, store.figures_folder, command=command, jobs=rows)
 
 
 def _print_scripts(campaign: Campaign, jobs: Sequence[Job], account: str | None) -> None:

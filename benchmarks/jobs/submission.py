@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dlscale.base.batch import JobRequest, Scheduler, State
 from dlscale.base.errors import UsageError
@@ -254,10 +255,12 @@ def not_submitted(campaign: Campaign, left: Sequence[Launch]) -> tuple[list[Laun
 REHEARSAL_FILE = "rehearsal.json"
 
 
-def write_rehearsal(campaign: Campaign, jobs: Sequence[Job], command: str, *, account: str | None) -> None:
+def write_rehearsal(
+    campaign: Campaign, jobs: Sequence[Job], command: str, *, account: str | None
+) -> list[dict[str, Any]]:
     """Scripts, launches' command lines and plan, in the campaign's folder, with the `command` that submits them.
 
-    Nothing there is a record.
+    Nothing there is a record. Returns a row per job.
     """
     folder = make_folder(campaign.store.folder)
     rows = []
@@ -276,3 +279,4 @@ def write_rehearsal(campaign: Campaign, jobs: Sequence[Job], command: str, *, ac
         )
     facts = {"command": command, "evidence": "nothing was measured", "jobs": rows}
     write_atomically(folder / REHEARSAL_FILE, json.dumps(describe_campaign(campaign) | facts, indent=1))
+    return rows

@@ -54,8 +54,6 @@ def test_one_study(study, compare):
 def test_fewer_comparisons_need_fewer_blocks(study, compare):
     study("a", make_study())
     assert "too few launches: 6 cannot decide 2 comparisons, --launches 7 can" in compare("a")[1]
-    status, said, _ = compare("a", "--backends", "ring")
-    assert (status, "too few" in said) == (0, False)
     study("b", make_study(num_blocks=4))
     status, said, _ = compare("b", "--json")
     rows = json.loads(said)["comparison"]
@@ -70,23 +68,19 @@ def test_frameworks(study, compare):
         for record in make_study(efficiency=KEPT, num_blocks=10, noise=0.002, framework=framework)
     ]
     study("a", records)
-    status, said, _ = compare("a", "--by", "framework", "--reference", "torch", "--backends", "ring")
+    status, said, _ = compare("a", "--by", "framework", "--reference", "torch", "--ranks", "2")
     assert status == 0
     assert "tensorflow and torch are within 2 % of each other over ring on 2 ranks" in said
 
 
-def test_a_single_record_what_failed_and_what_was_left_out(study, compare):
+def test_what_failed_and_what_was_left_out(study, compare):
     records = make_study(efficiency={"ring": (1.0, 0.9), "mpi": (1.0, 0.8)})
     failed = [make_record(backend="gloo", num_ranks=2, block=block, failure="hung") for block in range(6)]
     other = make_study(efficiency=KEPT, framework="tensorflow")
-    folder = study("a", records + failed + other)
+    study("a", records + failed + other)
     said = compare("a", "--reference", "gloo")[1]
     assert "every launch of gloo failed" in said
     assert "Not compared: hep_cnn tensorflow has no gloo." in said
-    (one,) = (folder / "records").glob("*torch*ring-2r*-00.1.json")
-    status, _, complaint = compare(one)
-    assert (status, complaint.count("\n")) == (1, 1)
-    assert "nothing to compare: of backend there is only ring" in complaint
 
 
 def test_two_studies_are_shown_beside_each_other_below_their_fields(study, compare):
@@ -133,16 +127,6 @@ def test_what_is_not_comparable_is_not_set_side_by_side(study, compare):
     assert "comparable; 1 of the differences" in said
 
 
-def test_cells_that_differ_between_single_records_are_both_named(study, compare):
-    folder = study("a", [make_record(backend="ring"), make_record(backend="mpi", num_ranks=2)])
-    files = sorted((folder / "records").iterdir())
-    assert compare(*files)[0] == 3
-    status, said, _ = compare(*files, "--by", "backend ranks")
-    assert status == 0
-    assert "ring 1 mpi, 2 ranks" in said
-    assert compare(files[0], "a")[0] == 0
-
-
 def test_only_the_latest_good_attempts_count(study, compare):
     study("a", [make_record(attempt=2), make_record(attempt=1, evidence="emulated")])
     study("b", [make_record(failure="hung", precision="bf16"), make_record()])
@@ -186,13 +170,12 @@ def test_mistakes_are_one_line(study, compare, results):
     (old,) = (study("old", [make_record()]) / "records").iterdir()
     old.write_text(json.dumps(json.loads(old.read_text()) | {"schema_version": 3}))
     cases = {
-        ("failed",): "no good record (1 failed)",
-        ("empty",): "no good record (0 failed)",
+        ("failed",): "no good record",
+        ("empty",): "no good record",
         ("cut",): "not complete JSON",
-        (cut,): "not complete JSON",
         ("old",): "schema version 3",
         ("nothing",): "no study 'nothing'",
-        (results,): "no records in",
+        (results,): "no study",
         ("good", "--reference", "ring"): "apply to one study",
         ("--by", "backend,framework"): "give a single factor",
     }

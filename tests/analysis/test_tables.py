@@ -14,15 +14,14 @@ from dlscale.analysis.render import text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Phases
-from tests.analysis.made_predictions import predictions
 from tests.made_records import Window, make_record, make_study, rows_of, windows_of
 
 KEY = ["study", "case_id", "attempt"]
 
 
-def written(records, folder, form="csv", predicted=()):
+def written(records, folder, form="csv"):
     """Name -> frame, as another program reads them."""
-    study = Study(records, predictions=predicted)
+    study = Study(records)
     paths = text.write_tables(study, load_all(), folder, form=form, per_rank=True)
     read = pd.read_csv if form == "csv" else pd.read_parquet
     return {path.stem: read(path) for path in paths if path.suffix == f".{form}"}
@@ -122,9 +121,9 @@ def test_both_formats_say_the_same_and_parquet_says_what_its_columns_are(tmp_pat
     import pyarrow.parquet
 
     records = [*make_study(num_blocks=2), make_record(block=7, failure="died")]
-    csv, parquet = (written(records, tmp_path / form, form, predictions()) for form in ("csv", "parquet"))
+    csv, parquet = (written(records, tmp_path / form, form) for form in ("csv", "parquet"))
     assert csv.keys() == parquet.keys()
-    assert {"launches", "windows", "ranks", "predictions", "finding-scaling"} <= csv.keys()
+    assert {"launches", "windows", "ranks", "finding-scaling"} <= csv.keys()
     for name, one in csv.items():
         other = parquet[name]
         assert list(one) == list(other)
@@ -155,14 +154,6 @@ def test_no_record_is_tables_without_rows(tmp_path):
     for name in ("launches", "windows", "ranks"):
         assert list(found[name]) == list(tables.columns(name))
         assert not len(found[name])
-
-
-def test_a_prediction_is_a_row_of_its_own_table(tmp_path):
-    rows = written(make_study(num_blocks=2), tmp_path, predicted=predictions(ranks=(2, 64)))["predictions"]
-    assert rows["num_ranks"].tolist() == [2, 64]
-    assert set(rows["evidence"]) == {"simulated"}
-    assert (rows["samples_per_second_low"] < rows["samples_per_second"]).all()
-    assert (rows["seconds_per_step"] * rows["samples_per_second"]).tolist() == pytest.approx([16, 512])
 
 
 @pytest.mark.parametrize(

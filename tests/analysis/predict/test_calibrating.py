@@ -170,25 +170,23 @@ def test_records_of_several_nodes_calibrate_a_prediction(study, predicted, run):
     own += ["--calibrate", folder.name, "--nodes"]
     _, out, _ = predicted(*own, "8")
     assert "not modelled: permanently slower ranks and jitter of messages" in out
-    code, _, err = predicted(*own, "1024")
-    assert (code, "1024 nodes are more than 64 times the 8 of the calibration" in err) == (1, True)
-    code, out, _ = predicted(*own, "1024", "--force")
+    code, out, _ = predicted(*own, "1024")
     assert (code, "Not to be trusted: 1024 nodes are more than 64 times" in out) == (0, True)
 
 
-def test_a_run_is_found_by_path_by_name_and_as_the_latest_and_servers_take_the_rings(predicted, run):
+def test_a_run_is_found_by_path_and_as_the_latest_and_servers_take_the_rings(predicted, run):
     folder = run(None, BUCKETS)
     answers = []
-    for name in (str(folder), folder.name, "collectives"):
+    for name in (str(folder), "collectives"):
         words = ["--calibrate", name, "--nodes", "256", "--backends", "ring,grpc_ps", "--json"]
         code, out, err = predicted(*words)
         assert not code, err
         answers.append(json.loads(out))
-    assert answers[0] == answers[1] == answers[2]
+    assert answers[0] == answers[1]
     sources = {it["backends"]: it["source"] for it in answers[0]["assumptions"] if it["kind"] == "calibrated"}
     assert "(exchanges of ring)" in sources["grpc_ps"]
     assert "(exchanges of ring)" not in sources["ring"]
-    code, _, err = predicted("--calibrate", folder.name, "--nodes", "8", "--backends", "mpi")
+    code, _, err = predicted("--calibrate", "collectives", "--nodes", "8", "--backends", "mpi")
     assert (code, "the run has no allreduce of it between nodes" in err) == (1, True)
     assert "no study in" in predicted("--calibrate", "weak-scaling")[2]
 

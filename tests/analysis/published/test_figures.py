@@ -7,16 +7,16 @@ import re
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
+from dlscale.analysis.published import catalogue as values
 from dlscale.analysis.published import figures as drawing
 from dlscale.analysis.published.catalogue import FOLDER
 from dlscale.analysis.published.page import index_page
 from dlscale.analysis.published.predictions import COLUMNS
 from dlscale.analysis.published.verdicts import load_publication, verdicts
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import figures
-from dlscale.benchmarks.cli import published as command
+from dlscale.benchmarks.cli.figures import figures
+from dlscale.benchmarks.cli.published import DRAWN
 from tests.made_records import write_study
 
 from .conftest import cori, cori_records
@@ -125,18 +125,21 @@ def study(results):
 
     def write(efficiency, *, name="weak-scaling-1", system="cori", change=lambda text: text):
         records = cori_records(efficiency, system=system, study=name)
-        for path in (write_study(results / system / name, records) / "records").iterdir():
+        for path in (write_study(results / system / name, records, planned=True) / "records").iterdir():
             path.write_text(change(path.read_text()))
 
     return write
 
 
 @pytest.fixture
-def verify(results, capsys):
-    """Check: (exit status, what it printed, what it complained)."""
+def published_figures(results, capsys, monkeypatch):
+    """Run the verb on a folder of published values: (exit status, what it printed, what it complained)."""
 
-    def run(folder, *names, **options):
-        status = command.check_published(results, names=names, folder=folder, **options)
+    def run(folder, *words):
+        monkeypatch.setattr(values, "FOLDER", folder)
+        monkeypatch.setenv("COLUMNS", "200")
+        words = ["--published", *words, "--results", str(results)]
+        status = figures.main(words, standalone_mode=False)
         said = capsys.readouterr()
         return status, " ".join(said.out.split()), said.err
 
@@ -146,48 +149,52 @@ def verify(results, capsys):
 GOOD = {"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)}
 
 
-def test_what_has_no_counterpart_is_4_and_counted_in_one_line(folder, study, verify, catalogue):
+def test_what_has_no_counterpart_is_4_and_counted_in_one_line(folder, study, published_figures, catalogue):
     texts = "".join(f'{name} = "None."\n' for name in ("title", "publication", "public", "workload"))
-    path = folder(*RATES, catalogue=f"{catalogue}\n[figures.empty]\n{texts}tolerance = 0.1\npanels = []\n")
-    status, said, _ = verify(path)
-    assert (status, said) == (
-        4,
+    empty = f"{catalogue}\n[figures.empty]\n{texts}tolerance = 0.1\npanels = []\n"
+    path = folder(*RATES, catalogue=empty)
+    status, said, _ = published_figures(path, "--check")
+    assert status == 4
+    assert said.endswith(
         "0 of 2 figures agree, 0 disagree; in 2 nothing was compared. "
-        "2 published figures have no counterpart here; add --all",
+        "2 published figures have no counterpart here"
     )
     study(GOOD)
-    assert verify(path)[1].endswith("1 published figure has no counterpart here; add --all")
-    assert "empty unknown" in verify(path, everything=True)[1]
-    assert [verify(path, *words)[0] for words in ([], ["small"], ["empty"])] == [4, 0, 4]
+    assert published_figures(path, "--check")[1].endswith("1 published figure has no counterpart here")
+    assert "empty unknown" in published_figures(path, "--check", "empty")[1]
+    assert [published_figures(path, "--check", *words)[0] for words in ([], ["small"], ["empty"])] == [
+        4,
+        0,
+        4,
+    ]
     with pytest.raises(UsageError, match=r"no published figure 'smal' \(did you mean small\?\)"):
-        verify(path, "smal", on="nobody")
+        published_figures(path, "--check", "smal", "--on", "nobody")
 
 
 @pytest.mark.parametrize(("last", "status"), [(0.9, 0), (0.5, 2)])
 def test_the_status_says_whether_we_agree_and_studies_that_are_unsound_are_left_out(
-    folder, study, verify, last, status
+    folder, study, published_figures, last, status
 ):
     study(GOOD | {"ring": (1.0, 0.95, last)})
     study(GOOD, name="old-1", change=lambda text: re.sub(r'(?<="schema_version":)\d', "3", text))
-    found, said, complaint = verify(folder(*RATES), as_json=True)
+    found, said, complaint = published_figures(folder(*RATES), "--check", "--json")
     assert found == status
     assert [row["x"] for row in json.loads(said)["rows"]] == [1, 2, 4]
     assert "old-1" in complaint
     assert "schema version 3" in complaint
 
 
-def test_drawing_puts_files_into_the_results_and_says_where(folder, study, results, capsys):
+def test_drawing_puts_files_into_the_results_and_says_where(folder, study, results, published_figures):
     path = folder(*RATES)
-    assert command.draw_published(results, folder=path) == 4
-    assert capsys.readouterr().out.splitlines() == [
-        "no published figure with a study of ours or a prediction",
-        "1 published figure has no counterpart here: dlscale figures --published --all",
-    ]
-    assert command.draw_published(results, folder=path, everything=True) == 0
-    capsys.readouterr()
+    status, said, _ = published_figures(path)
+    assert (status, said) == (
+        4,
+        "not drawn: 1 published figures, which show no study of ours, nor a prediction",
+    )
+    assert published_figures(path, "small", "--for", "paper")[0] == 0
     study(GOOD, system="mine")
-    status = command.draw_published(results, on="mine", folder=path)
-    said, page = " ".join(capsys.readouterr().out.split()), results / command.DRAWN / "index.html"
+    status, said, _ = published_figures(path, "--on", "mine")
+    page = results / DRAWN / "index.html"
     assert (status, said) == (0, f"published figures: 1 in {page.parent} all at one glance: {page}")
     assert 'src="small.svg"' in page.read_text()
     with (page.parent / "small.csv").open(newline="") as lines:
@@ -197,13 +204,4 @@ def test_drawing_puts_files_into_the_results_and_says_where(folder, study, resul
     assert sources == {"Somebody, 2020, table 1", "study weak-scaling-1"}
     assert "ring, torch on mine" in {row["series"] for row in rows}
     with pytest.raises(UsageError, match=r"--on nope: no study of it in .*; there are studies of: mine"):
-        command.draw_published(results, on="nope", folder=path)
-
-
-def test_published_figures_may_be_named_and_printed(tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(figures, "draw_published", lambda _, **options: asked.append(options) or 0)
-    words = ["--published", "goyal-8", "powerai-ddl-2", "--for", "paper", "--results", str(tmp_path)]
-    assert CliRunner().invoke(figures.figures, words, standalone_mode=False).return_value == 0
-    assert asked[0]["names"] == ("goyal-8", "powerai-ddl-2")
-    assert asked[0]["paper"] > 3
+        published_figures(path, "--on", "nope")

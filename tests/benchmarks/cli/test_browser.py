@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from dlscale.benchmarks.cli.study_report import open_page
+from dlscale.benchmarks.cli.report import open_page
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems always have windows")

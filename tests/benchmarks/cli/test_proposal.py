@@ -3,11 +3,8 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.proposal import proposal
 from dlscale.benchmarks.cli.study_report import load
 from tests.made_records import make_record, write_study
 
@@ -24,22 +21,20 @@ def records(num_blocks=6, ranks=(1, 2)):
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, dlscale):
     """Write the records as a study and run the verb on it: (exit status, standard output, standard error, folder)."""
 
     def invoke(found, *words, corrupt=""):
         folder = write_study(tmp_path / "local" / "weak-scaling-1a2b3c4d", found, planned=True)
         if corrupt:
             (folder / "records" / "torn-00.1.json").write_text(corrupt)
-        arguments = [*words, "--results", str(tmp_path)]
-        done = CliRunner().invoke(proposal, arguments, standalone_mode=False, catch_exceptions=False)
-        return done.return_value, done.stdout, done.stderr, folder
+        return *dlscale("proposal", *words, "--results", tmp_path), folder
 
     return invoke
 
 
 def test_it_says_the_verdict_and_where_the_section_is(run):
-    status, out, _, folder = run(records(), "--system", "local", "--samples", "1_000_000", "--runs", "3")
+    status, out, _, folder = run(records(), "--samples", "1_000_000", "--runs", "3")
     assert status == 0
     assert "Efficiency stays at or above 75 % up to 2 ranks" in out
     assert "3 trainings take" in out
@@ -49,7 +44,7 @@ def test_it_says_the_verdict_and_where_the_section_is(run):
 
 def test_too_few_launches_are_insufficient_but_written_where_one_says(run, tmp_path):
     place = tmp_path / "section"
-    status, out, _, _ = run(records(num_blocks=2), "--out", str(place))
+    status, out, _, _ = run(records(num_blocks=2), "--out", place)
     assert status == INSUFFICIENT_DATA
     assert "Insufficient data for a threshold of 75 %" in out
     assert (place / "proposal.md").exists()
@@ -57,30 +52,28 @@ def test_too_few_launches_are_insufficient_but_written_where_one_says(run, tmp_p
 
 def test_nothing_measured_writes_nothing(run):
     status, _, errors, folder = run([make_record(failure="died")])
-    assert status == INSUFFICIENT_DATA
-    assert "nothing was written" in errors
+    assert (status, "nothing was written" in errors) == (INSUFFICIENT_DATA, True)
     assert not (folder / "proposal").exists()
 
 
 def test_corrupt_records_are_told(run):
     status, _, errors, _ = run(records(), corrupt="{")
-    assert status == FAILED_CASES
-    assert "torn-00.1.json: not complete JSON" in errors
+    assert (status, "torn-00.1.json: not complete JSON" in errors) == (FAILED_CASES, True)
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--threshold", "0.75"), "no percentage above 1"),
-        (("--threshold", "120"), "no percentage above 1"),
-        (("--threshold", "nan"), "no percentage above 1"),
-        (("--runs", "3"), "add --samples"),
-        (("--backends", "mpi"), "no training over mpi has a number.*choose from: none, ring"),
+        (("--threshold", "0.75"), "--threshold"),
+        (("--threshold", "120"), "--threshold"),
+        (("--threshold", "nan"), "--threshold"),
+        (("--backends", "mpi"), "choose from: none, ring"),
     ],
 )
 def test_mistakes_are_told_in_one_line(run, words, reason):
-    with pytest.raises(UsageError, match=reason):
-        run(records(), *words)
+    status, out, errors, _ = run(records(), *words)
+    assert (status, out, errors.count("\n")) == (1, "", 1)
+    assert reason in errors
 
 
 def test_a_study_without_1_rank_is_relative_to_its_smallest_size(run):
@@ -98,14 +91,3 @@ def test_the_base_that_a_study_was_run_with_is_its_own(tmp_path):
     (folder / "study.json").write_text(json.dumps(plan | {"study": {"base": "node"}}))
     assert set(load(folder).trained["base_ranks"]) == {8}
     assert set(load(folder, base="1").trained["base_ranks"]) == {1}
-
-
-def test_a_base_that_was_named_is_kept(run):
-    status, out, _, _ = run(records(ranks=(4, 8)), "--base", "1")
-    assert status == INSUFFICIENT_DATA
-    assert "no size above 1 rank has an efficiency" in out
-
-
-def test_a_system_chooses_its_studies(run):
-    with pytest.raises(UsageError, match=r"no study of cori in .*; there are studies of: local"):
-        run(records(), "--system", "cori")

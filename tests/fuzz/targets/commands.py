@@ -63,7 +63,7 @@ FIXED = (
     "predict weak-scaling --system cori --algorithm two_level_ring --set preset=small --json",
     "system show cori", "status --results results", "report weak-scaling --results results",
     "compare a b --by backend,framework --ranks 2,4", "doctor --help", "new --help",
-    "figures --published goyal-8 --width 8.4cm",
+    "figures --published goyal-8 --for paper",
     "figures --published --check powerai-ddl-2 --on cori",
     "proposal --threshold 80 --samples 115305030 --runs 5 --results results",
     "data hep_cnn --preset tiny", "collectives report --results results", "nosuch", "export tidy --format parquet",

@@ -20,7 +20,6 @@ from dlscale.base.quantities import (
     parse_size,
     parse_sizes,
 )
-from dlscale.benchmarks.cli.option_kinds import parse_width
 from dlscale.benchmarks.study.settings import OPTIONS
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import load_system
@@ -65,7 +64,6 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "values of an axis": (OPTIONS["backend_options"].read, "horovod.cycle_time_ms=0.5|1|5,grpc_ps.x=a|b"),
     "variables": (OPTIONS["environment_variables"].read, "MPICH_ASYNC_PROGRESS=0|1 OTHER=x"),
     "list of hosts": (expand_hostlist, "nid00[001-004,7],x[1-2]-ib"),
-    "width": (parse_width, "8.4cm"),
 }
 TARGETS: dict[str, Target] = {
     "study": definition(STUDIES, "weak-scaling.toml", lambda p: load_study(str(p))),
