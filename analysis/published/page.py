@@ -61,7 +61,8 @@ def claims_screen(rows: pd.DataFrame, *, everything: bool) -> RenderableType:
     shown = rows if everything else rows[claimed]
     table = claims_table(shown)
     table["claim"] = table.pop("figure") + ": " + table["claim"]
-    names = shown["figure"] + [", ".join(["", *curves]) if curves else "" for curves in shown["curves"]]
+    among = [", ".join(["", *curves]) if curves else "" for curves in shown["curves"]]
+    names = shown["figure"] + pd.Series(among, shown.index, dtype=object)
     reasons = dict.fromkeys((names + ", " + table["verdict"] + ": " + table["reason"])[table["reason"] != ""])
     counted = rows.loc[claimed & rows["counted"], "verdict"].value_counts()
     counts = ", ".join(f"{verdict} {counted.get(verdict, 0)}" for verdict in VERDICTS)

@@ -43,8 +43,7 @@ def check_published(results: Path, names: Sequence[str], *, on: str | None, as_j
         click.echo(json.dumps({"schema": 1, **facts}))
     else:
         console = Console()
-        if len(claims):
-            console.print(page.claims_screen(claims, everything=bool(names)), "")
+        console.print(page.claims_screen(claims, everything=bool(names)), "")
         console.print(page.checks_screen(rows, reasons, everything=bool(names)))
     given = set(page.verdict_of_figures(rows))
     if verdicts.DISAGREES in given:
