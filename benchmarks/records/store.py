@@ -16,9 +16,8 @@ import gc
 import json
 import os
 import re
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,9 @@ FOLDERS = (
     *(RECORDS_FOLDER, "spool", "damaged", "figures", "figures/paper", "checkpoints", "own", "jobs"),
     "proposal",
 )
-ABANDONED_SECONDS = 600.0  # after which a file is still half-written because its writer is gone
+# A whole number that no array is sure to hold, and texts, in which it is none.
+_LONG = re.compile(rb"[:\[,]\s*-?\d{19}")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,18 +77,28 @@ def load_records(study: Path) -> tuple[list[Record], list[BadFile]]:
 def read_record(path: Path) -> Record | BadFile:
     """The record in that file."""
     try:
-        return parse_record(path, read_regular(path))
-    except OSError as error:
-        return BadFile(path=path, reason=f"cannot be read: {error.strerror}")
-
-
-def parse_record(path: Path, content: bytes) -> Record | BadFile:
-    """The record in `content`, which was read from `path`."""
-    try:
+        content = read_regular(path)
         _refuse_long_numbers(content)
         return Record.model_validate_json(content)
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}"
+    except ValidationError as error:
+        first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            reason = "not complete JSON; restore it, or delete it so that the case is run again"
+        elif first["loc"] == ("schema_version",):
+            reason = f"schema version {first['input']!r}; this version of dlscale reads {SCHEMA_VERSION}"
+        else:
+            reason = f"not a record: {first_problem(error)}"
     except ValueError as error:
-        return BadFile(path=path, reason=_why_invalid(error))
+        reason = str(error)
+    return BadFile(path=path, reason=reason)
+
+
+def _refuse_long_numbers(content: bytes) -> None:
+    """Raises ValueError for a whole number that no array is sure to hold."""
+    if _LONG.search(content) and _LONG.search(_STRING.sub(b"", content)):
+        raise ValueError("a number has more than 18 digits")
 
 
 @contextmanager
@@ -100,29 +111,6 @@ def uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _refuse_long_numbers(content: bytes) -> None:
-    """Raises ValueError for a whole number that no array is sure to hold. Windows have their own limits."""
-    before, _, after = content.partition(b'"windows":{')
-    for text in (before, after[after.find(b"}") + 1 :]):
-        if _LONG.search(text) and _LONG.search(_STRING.sub(b"", text)):
-            raise ValueError("a number has more than 18 digits")
-
-
-_LONG = re.compile(rb"[:\[,]\s*-?\d{19}")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
-
-
-def _why_invalid(error: ValueError) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors()[0]
-    if first["type"] == "json_invalid":
-        return "not complete JSON; restore it, or delete it so that the case is run again"
-    if first["loc"] == ("schema_version",):
-        return f"schema version {first['input']!r}; this version of dlscale reads {SCHEMA_VERSION}"
-    return f"not a record: {first_problem(error)}"
 
 
 class _Plan(BaseModel):
@@ -143,17 +131,13 @@ class Store:
         self.checkpoints_folder = folder / "checkpoints"
 
     def open(self, description: dict[str, Any]) -> None:
-        """Create the folders, and study.json if it does not exist; remove half-written records of killed processes.
+        """Create the folders, and study.json if it does not exist.
 
         Raises UsageError as `refuse_links`, and if the folders are not writable.
         """
         self.refuse_links()
         for folder in (self.folder, self.records_folder, self.spool_folder):
             make_folder(folder)
-        for path in self.records_folder.glob(".*.tmp"):
-            with suppress(OSError):  # renamed meanwhile: somebody is writing it
-                if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
-                    path.unlink()
         path = self.folder / "study.json"
         if not path.exists():
             write_atomically(path, json.dumps(description, indent=1))
@@ -186,9 +170,7 @@ class Store:
 
         Raises UsageError for an invalid one: its case is neither done nor missing.
         """
-        if not self.records_folder.is_dir():
-            return []
-        records, bad_files = load_records(self.folder)
+        records, bad_files = load_records(self.folder) if self.records_folder.is_dir() else ([], [])
         if bad_files:
             raise _invalid(bad_files[0])
         return records
@@ -219,7 +201,7 @@ class Store:
         names = [path.name.split(".")[-2] for path in self.records_folder.glob(f"{case.id}.*.json")]
         return 1 + max((int(name) for name in names if name.isdecimal()), default=0)
 
-    def add(self, record: Record) -> Path:
+    def add(self, record: Record) -> None:
         """Write a record once.
 
         Raises FileExistsError if that attempt already exists, ValueError for a number that cannot be read again.
@@ -230,7 +212,6 @@ class Store:
         content = f"{record.model_dump_json()}\n".encode()
         _refuse_long_numbers(content)
         write_atomically(path, content)
-        return path
 
     def _path(self, case: Case, attempt: int) -> Path:
         return self.records_folder / f"{case.id}.{attempt}.json"

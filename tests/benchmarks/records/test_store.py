@@ -1,7 +1,6 @@
 """A study's folder: its lock and links, its attempts, and what is refused as a record."""
 
 import json
-import os
 from functools import reduce
 from operator import getitem
 
@@ -9,10 +8,10 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records import store as module
+from dlscale.benchmarks.records.nodes import Allocation
 from dlscale.benchmarks.records.record import GATES_VERSION, SCHEMA_VERSION
-from dlscale.benchmarks.records.store import BadFile, Store, load_records, parse_record
-from tests.made_records import TARGET, solved
-from tests.made_records import make_record as training
+from dlscale.benchmarks.records.store import BadFile, Store, load_records, read_record
+from tests.made_records import NODE, solved
 
 
 @pytest.fixture
@@ -20,20 +19,6 @@ def store(tmp_path):
     opened = Store(tmp_path / "results" / "study")
     opened.open({"launches": []})
     return opened
-
-
-def test_only_one_holds_the_lock(store):
-    with store.lock(), pytest.raises(UsageError, match="another dlscale"), store.lock():
-        pass
-    with store.lock():
-        pass
-
-
-def test_a_folder_is_busy_while_somebody_holds_its_lock(store):
-    assert not store.busy, "nobody ever locked it"
-    with store.lock():
-        assert Store(store.folder).busy
-    assert not store.busy
 
 
 @pytest.mark.parametrize("name", module.FOLDERS)
@@ -57,74 +42,11 @@ def test_an_unreadable_plan_is_told(store):
         store.planned()
 
 
-def test_study_json_is_written_once(store):
-    store.open({"launches": ["other"]})
-    assert (store.folder / "study.json").read_text() == '{\n "launches": []\n}', "for people, too"
-
-
-def test_an_invalid_attempt_takes_a_number(store, make_record):
-    case = make_record().case
-    (store.records_folder / f"{case.id}.9.json").write_text("{")
-    assert store.next_attempt(case) == 10
-    with pytest.raises(UsageError, match="is invalid: not complete JSON"):
-        store.latest(case)
-
-
-def test_an_attempt_that_another_program_wrote_is_not_repeated(store, make_record):
-    record = make_record()
-    assert store.next_attempt(record.case) == 1
-    Store(store.folder).add(record)
-    assert store.next_attempt(record.case) == 2
-    with pytest.raises(FileExistsError, match="written once"):
-        store.add(record)
-    assert store.load() == [record]
-
-
-def test_foreign_names_are_no_attempts(store, make_record):
-    for name in (f"{make_record().case.id}.x.json", "notes.json", ".1.json"):
-        (store.records_folder / name).write_text("{}")
-    assert store.next_attempt(make_record().case) == 1
-
-
-def test_the_latest_attempt_is_found(store, make_record):
-    assert store.latest(make_record().case) is None
-    for attempt in (1, 2, 10):
-        store.add(make_record(attempt=attempt, failure=f"death {attempt}"))
-    store.add(make_record(1))
-    assert Store(store.folder).latest(make_record().case).failure.message == "death 10"
-    assert Store(store.folder).latest(make_record(1).case).good
-
-
-def test_what_is_finished_has_a_good_attempt(store, make_record):
-    assert Store(store.folder / "nothing").finished() == set()
-    store.add(make_record(0, failure="died"))
-    store.add(make_record(1, failure="died"))
-    store.add(make_record(1, attempt=2))
-    assert store.finished() == {make_record(1).case.id}
-    (store.records_folder / f"{make_record(2).case.id}.1.json").write_text("{")
-    with pytest.raises(UsageError, match="invalid"):
-        store.finished()
-
-
-def test_a_folder_that_cannot_be_locked_is_told(store):
-    (store.folder / "lock").mkdir()
-    with pytest.raises(UsageError, match=r"cannot write .*lock"), store.lock():
-        pass
-
-
-def test_a_half_written_record_goes_when_nobody_can_be_writing_it(store):
-    old, new = (store.records_folder / f".a.1.json.{name}.tmp" for name in ("old", "new"))
-    for path in (old, new):
-        path.write_text("{")
-    os.utime(old, (1e9, 1e9))
-    store.open({"launches": []})
-    assert [path.exists() for path in (old, new)] == [False, True]
-
-
 @pytest.mark.parametrize("version", [1, SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
 def test_a_record_of_another_schema_is_refused_in_one_line_that_names_it(store, make_record, version):
     """Whatever else has changed in it: fields that are no longer there, and those that were not yet."""
-    path = store.add(make_record(0))
+    store.add(make_record(0))
+    (path,) = store.records_folder.glob("*.json")
     content = json.loads(path.read_text()) | {"schema_version": version, "lost": 1}
     del content["phases"]
     path.write_text(json.dumps(content))
@@ -132,69 +54,6 @@ def test_a_record_of_another_schema_is_refused_in_one_line_that_names_it(store, 
     assert load_records(store.folder)[1] == [BadFile(path=path, reason=reason)]
     with pytest.raises(UsageError, match=f"{path.name} is invalid: {reason}"):
         store.load()
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema_version": 4}', b'{"schema_version": 7}'])
-def test_an_invalid_file_is_named_and_the_others_are_read(store, make_record, content):
-    store.add(make_record())
-    (store.records_folder / "other.1.json").write_bytes(content)
-    records, bad = load_records(store.folder)
-    assert records == [make_record()]
-    assert [one.path.name for one in bad] == ["other.1.json"]
-
-
-@pytest.mark.parametrize(
-    ("place", "change", "problem"),
-    [
-        (("ranks", 0, "rank"), lambda _: 7, "ranks are [7, 1], of a case of 2"),
-        (("ranks", 0, "rank"), lambda _: 1, "ranks are [1, 1], of a case of 2"),
-        (("started_at",), lambda _: "noon", "started_at: 'noon' is no date and time; write "),
-        (("started_at",), lambda _: "9999-12-31T23:59:59-10:00", "-10:00' is no date and time; write "),
-        (("case", "cell", "framework"), lambda _: "mx", "no framework 'mx'; known are: "),
-        (("phases", "gates"), lambda _: [], "gates is that of 0 ranks"),
-        (("phases", "connect"), lambda _: [1e308, 1.0], "phases.connect.0: less than 9007199254740992"),
-    ],
-)
-def test_what_findings_could_not_use_is_refused(store, make_record, place, change, problem):
-    """They look up a rank in lists of all ranks, and what they know of a framework."""
-    content = json.loads(make_record(0).model_dump_json())
-    *folders, name = place
-    table = reduce(getitem, folders, content)
-    table[name] = change(table[name])
-    found = parse_record(store.folder / "x.1.json", json.dumps(content).encode())
-    assert isinstance(found, BadFile)
-    assert problem in found.reason
-    assert "\n" not in found.reason
-
-
-def test_a_record_of_an_unknown_backend_whose_gates_nobody_knows_is_refused_alone(store, make_record):
-    record = make_record(0).model_copy(update={"gates_version": GATES_VERSION})
-    content = json.loads(record.model_dump_json())
-    content["case"]["cell"]["backend"] = "carrier_pigeon"
-    found = parse_record(store.folder / "x.1.json", json.dumps(content).encode())
-    assert isinstance(found, BadFile)
-    assert "no backend 'carrier_pigeon'; known are: none, mpi, " in found.reason
-
-
-def test_a_count_that_no_column_of_a_table_could_hold_is_refused(store, make_record):
-    content = make_record(0).model_dump_json()
-    batch = make_record(0).case.cell.local_batch
-    changed = content.replace(f'"local_batch":{batch}', f'"local_batch":{2**63}')
-    assert changed != content
-    found = parse_record(store.folder / "x.json", changed.encode())
-    assert isinstance(found, BadFile)
-    assert "more than 18 digits" in found.reason
-
-
-def test_a_training_that_ended_was_evaluated(store):
-    """Tables have the last evaluation."""
-    record = solved(training(target=TARGET), {"step": 10, "seconds": 1.0, "auc": 0.95})
-    content = json.loads(record.model_dump_json())
-    content["solution"]["evaluations"] = []
-    found = parse_record(store.folder / "x.1.json", json.dumps(content).encode())
-    assert isinstance(found, BadFile)
-    assert "solution.evaluations: a list of at least 1 is expected" in found.reason
-    assert "\n" not in found.reason
 
 
 def test_a_long_number_in_a_text_is_text(store, make_record):
@@ -206,7 +65,95 @@ def test_a_long_number_in_a_text_is_text(store, make_record):
         store.add(long.model_copy(update={"attempt": 2}))
 
 
+def test_one_dlscale_measures_into_a_folder(store):
+    assert not store.busy, "it was never locked"
+    with store.lock():
+        assert Store(store.folder).busy
+        with pytest.raises(UsageError, match="another dlscale"), store.lock():
+            pass
+    assert not store.busy
+    (store.folder / "lock").unlink()
+    (store.folder / "lock").mkdir()
+    with pytest.raises(UsageError, match=r"cannot write .*lock"), store.lock():
+        pass
+
+
+def test_attempts_are_counted_and_written_once(store, make_record):
+    case = make_record().case
+    for name in (f"{case.id}.x.json", "notes.json", ".1.json"):
+        (store.records_folder / name).write_text("{}")
+    assert (store.next_attempt(case), store.latest(case)) == (1, None)
+    for attempt in (1, 2, 10):
+        Store(store.folder).add(make_record(attempt=attempt, failure=f"death {attempt}"))
+    assert store.next_attempt(case) == 11
+    assert store.latest(case).failure.message == "death 10"
+    with pytest.raises(FileExistsError, match="written once"):
+        store.add(make_record(attempt=10))
+    (store.records_folder / f"{case.id}.19.json").write_text("{")
+    assert store.next_attempt(case) == 20
+    with pytest.raises(UsageError, match="is invalid: not complete JSON"):
+        store.latest(case)
+
+
+def test_what_is_finished_has_a_good_attempt(store, make_record):
+    assert Store(store.folder / "nothing").finished() == set()
+    store.add(make_record(0, failure="died"))
+    store.add(make_record(1, failure="died"))
+    store.add(make_record(1, attempt=2))
+    assert store.finished() == {make_record(1).case.id}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema_version": 4}', b'{"schema_version": 7}'])
+def test_an_invalid_file_is_named_and_the_others_are_read(store, make_record, content):
+    store.add(make_record())
+    (store.records_folder / "other.1.json").write_bytes(content)
+    records, bad = load_records(store.folder)
+    assert records == [make_record()]
+    assert [one.path.name for one in bad] == ["other.1.json"]
+    with pytest.raises(UsageError, match="invalid"):
+        store.finished()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "problem"),
+    [
+        (("ranks", 0, "rank"), 7, "ranks are [7, 1], of a case of 2"),
+        (("ranks", 0, "rank"), 1, "ranks are [1, 1], of a case of 2"),
+        (("started_at",), "noon", "started_at: 'noon' is no date and time; write "),
+        (("started_at",), "9999-12-31T23:59:59-10:00", "-10:00' is no date and time; write "),
+        (("case", "cell", "framework"), "mx", "no framework 'mx'; known are: "),
+        (
+            ("case", "cell", "backend"),
+            "carrier_pigeon",
+            "no backend 'carrier_pigeon'; known are: none, mpi, ",
+        ),
+        (("case", "cell", "local_batch"), 2**63, "more than 18 digits"),
+        (("phases", "gates"), [], "gates is that of 0 ranks"),
+        (("phases", "connect"), [1e308, 1.0], "phases.connect.0: less than 9007199254740992"),
+        (("solution", "evaluations"), [], "solution.evaluations: a list of at least 1 is expected"),
+    ],
+)
+def test_what_findings_could_not_use_is_refused_in_one_line(store, make_record, place, value, problem):
+    """They look up a rank in lists of all ranks, gates by backend, and the last evaluation."""
+    record = solved(make_record(0), {"step": 10, "seconds": 1.0, "auc": 0.95})
+    content = json.loads(record.model_copy(update={"gates_version": GATES_VERSION}).model_dump_json())
+    *folders, name = place
+    reduce(getitem, folders, content)[name] = value
+    path = store.folder / "x.1.json"
+    path.write_text(json.dumps(content))
+    found = read_record(path)
+    assert isinstance(found, BadFile)
+    assert problem in found.reason
+    assert "\n" not in found.reason
+
+
 def test_fields_that_are_no_longer_read_do_not_make_a_record_invalid(store, make_record):
-    content = json.loads(make_record().model_dump_json())
-    content["copy_rates"], content["ranks"][0]["num_threads"] = [1e9, 1e9], 1
-    assert parse_record(store.folder, json.dumps(content).encode()) == make_record()
+    """Of a record, a rank, a node and a batch job."""
+    job = {"scheduler": "slurm", "job_id": "7", "partition": None}
+    record = make_record().model_copy(update={"nodes": [NODE], "allocation": Allocation(**job)})
+    content = json.loads(record.model_dump_json())
+    for table in (content, content["ranks"][0], content["nodes"][0], content["allocation"]):
+        table["of_an_earlier_version"] = [1e9]
+    path = store.folder / "x.1.json"
+    path.write_text(json.dumps(content))
+    assert read_record(path) == record

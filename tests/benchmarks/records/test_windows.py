@@ -1,13 +1,11 @@
 """Windows are read as columns of numbers, and say the same when written; what does not fit together is refused."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.records.store import BadFile, parse_record
-from dlscale.benchmarks.records.windows import Windows
+from dlscale.benchmarks.records.store import BadFile, read_record
 from tests.made_records import Window, make_record, rows_of, windows_of
 
 WARM_UP = Window("warmup", 1, [0.0, 0.25], [2.0, 2.5])
@@ -25,11 +23,16 @@ def content():
     return json.loads(record.model_dump_json())
 
 
-def read(content):
-    return parse_record(Path("x"), json.dumps(content, separators=(",", ":")).encode())
+@pytest.fixture
+def read(tmp_path):
+    def from_file(content):
+        (tmp_path / "x.1.json").write_text(json.dumps(content))
+        return read_record(tmp_path / "x.1.json")
+
+    return from_file
 
 
-def test_what_is_written_is_read_again(content):
+def test_what_is_written_is_read_again(content, read):
     record = read(content)
     assert json.loads(record.model_dump_json()) == content
     assert record == read(json.loads(record.model_dump_json()))
@@ -39,9 +42,11 @@ def test_what_is_written_is_read_again(content):
         assert getattr(record.windows, name)[2].tolist() == getattr(OWN, name)
     assert np.isnan(record.windows.num_applied[0])
     assert content["windows"]["num_applied"] == [None, 3, 3]
+    content["windows"] = json.loads(windows_of([WARM_UP, WARM_UP]).model_dump_json())
+    assert content["windows"].keys() == {"num_warm_up", "num_steps", "start_seconds", "seconds"}
 
 
-def test_windows_after_the_warm_up_count(content):
+def test_windows_after_the_warm_up_count(content, read):
     record = read(content)
     assert (len(record.windows), len(record.counted)) == (3, 2)
     assert record.windows.steady.tolist() == [False, True, True]
@@ -49,19 +54,9 @@ def test_windows_after_the_warm_up_count(content):
     assert record.counted.step_seconds is record.windows.step_seconds
 
 
-def test_columns_without_a_number_are_not_written():
-    found = windows_of([WARM_UP, Window("steady", 2, [3.0, 3.25], [0.5, 0.75])])
-    assert set(json.loads(found.model_dump_json())) == {
-        "num_warm_up",
-        "num_steps",
-        "start_seconds",
-        "seconds",
-    }
-
-
-def test_failures_have_none():
+def test_failures_have_none(read):
     record = make_record(num_ranks=2, failure="died")
-    again = parse_record(Path("x"), record.model_dump_json().encode())
+    again = read(json.loads(record.model_dump_json()))
     assert again == record
     assert not again.windows
     assert again.counted.seconds.shape == (0, 2)
@@ -77,8 +72,8 @@ LISTS = "lists of numbers are expected, as many for every rank"
         ("num_warm_up", 0, "step_seconds are 4 x 2, not 5 x 2"),
         ("num_steps", [1, 2], "start_seconds are 3 x 2, not 2 x 2"),
         ("num_steps", [1, 2, 0], "num_steps has a number that is missing, below 1 or too large"),
-        ("num_steps", [1, 2, 2**60], "num_steps has a number"),
-        ("num_steps", [1, 2, 10**400], LISTS),
+        ("num_steps", [1, 2, 2**55], "num_steps has a number"),
+        ("num_steps", [1, 2, 10**400], "more than 18 digits"),
         ("num_steps", [1, 2, float("inf")], "num_steps has a number"),
         ("num_steps", [1, 2, 2.5], "num_steps has a number that is not whole"),
         ("seconds", [[1, 2, 3]], "start_seconds are 3 x 2, not 3 x 1"),
@@ -98,7 +93,7 @@ LISTS = "lists of numbers are expected, as many for every rank"
         ("phase", [1], "phase"),
     ],
 )
-def test_what_does_not_fit_together_is_refused_in_one_line(content, name, value, problem):
+def test_what_does_not_fit_together_is_refused_in_one_line(content, read, name, value, problem):
     content["windows"][name] = value
     found = read(content)
     assert isinstance(found, BadFile)
@@ -106,18 +101,12 @@ def test_what_does_not_fit_together_is_refused_in_one_line(content, name, value,
     assert "\n" not in found.reason
 
 
-def test_windows_are_those_of_all_ranks(content):
+def test_windows_are_those_of_all_ranks(content, read):
     content["windows"] = json.loads(windows_of([Window("steady", 2, [3.0], [0.5])]).model_dump_json())
     assert "windows.seconds is that of 1 ranks, of a case of 2" in read(content).reason
 
 
-@pytest.mark.parametrize("text", ['"windows": {', '"windows" : {', '"windows":{ '])
-def test_other_layouts_are_read(content, text):
-    changed = json.dumps(content, separators=(",", ":")).replace('"windows":{', text)
-    assert isinstance(parse_record(Path("x"), changed.encode()).windows, Windows)
-
-
-def test_a_copy_with_other_fields_has_other_values(content):
+def test_a_copy_with_other_fields_has_other_values(content, read):
     record = read(content)
     cell, known = record.case.cell, record.case.cell.id
     assert cell.model_copy(update={"num_ranks": 7}).id != known
