@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -27,7 +28,6 @@ PAIRS = [(backend, framework) for backend in NAMES for framework in capabilities
 
 @click.command()
 @click.option("--system", default="local", show_default=True, help="System: a known name or a .toml file.")
-@click.option("--environment", "name", help="Environment of the system; default: the current one.")
 @click.option(
     "--require",
     type=Words(),
@@ -36,8 +36,10 @@ PAIRS = [(backend, framework) for backend in NAMES for framework in capabilities
     "not.",
 )
 @json_option
-def doctor(system: str, name: str | None, require: list[str], as_json: bool) -> int:
+def doctor(system: str, require: list[str], as_json: bool) -> int:
     """Show which backends are usable here in each framework, and what the others need.
+
+    It asks the environment that dlscale runs in if the system lists it, else the system's first.
 
     \b
     Examples:
@@ -46,31 +48,29 @@ def doctor(system: str, name: str | None, require: list[str], as_json: bool) -> 
     """  # noqa: D301
     required = [pair for spec in require for pair in _pairs(spec)]
     machine = load_system(system)
-    installation = find_installation(machine, name or default_environment(machine))
-    shown = FRAMEWORKS if any(gpu_makers().values()) else ()
-    probe = environment.probe(installation, Question(pairs=PAIRS, gpus=list(shown)))
+    installation = find_installation(machine, default_environment(machine))
+    makers = gpu_makers()
+    question = Question(pairs=PAIRS, gpus=list(FRAMEWORKS) if any(makers.values()) else [])
+    probe = environment.probe(installation, question)
     machine, line = environment.with_found_launcher(machine, installation, probe)
-    setup = machine.environments[installation.name].setup
     problem = ""
     if LAUNCHERS[machine.launcher].needs_mpi:
         try:
             environment.check_mpi(installation, probe, launcher=machine.launcher)
         except UsageError as error:
             problem = str(error)
+    setup = machine.environments[installation.name].setup
     rows = {
         pair: _row(pair, problem or probe.problems.get("/".join(pair), ""), probe, setup) for pair in PAIRS
     }
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": list(rows.values())}))
     else:
-        _say_environment(installation, probe, launcher=line or machine.launcher)
+        _say_environment(installation, probe, makers, launcher=line or machine.launcher)
         _say_backends(rows)
     missing = [rows[pair] for pair in PAIRS if pair in required and rows[pair]["reason"]]
-    for row in [] if as_json else missing:
-        say(
-            f"{row['backend']} is required in {row['framework']} but not usable: {_with_remedy(row)}",
-            err=True,
-        )
+    for row in missing:
+        say(f"{row['backend']} in {row['framework']} is required: {_with_remedy(row)}", err=True)
     return FAILED_USAGE if missing else 0
 
 
@@ -80,7 +80,7 @@ def _pairs(spec: str) -> list[Pair]:
     known = capabilities(backend).frameworks
     if slash and framework not in known:
         raise UsageError(
-            f"backend {backend} does not support framework {framework!r}; it supports: {', '.join(known)}"
+            f"backend {backend} does not train in {framework!r}; choose from: {', '.join(known)}"
         )
     return [(backend, framework)] if slash else [(backend, name) for name in known]
 
@@ -102,7 +102,9 @@ def _with_remedy(row: dict[str, Any]) -> str:
     return row["reason"] if "; " in row["reason"] else f"{row['reason']}; {row['install']}"
 
 
-def _say_environment(installation: Installation, probe: Probe, *, launcher: str) -> None:
+def _say_environment(
+    installation: Installation, probe: Probe, makers: Mapping[str, bool], *, launcher: str
+) -> None:
     node, threads = probe.node, environment.mpi_threads(installation)
     versions = ", ".join(f"{name} {version}" for name, version in probe.versions.items())
     say(f"environment {installation.name}: {versions}")
@@ -112,7 +114,7 @@ def _say_environment(installation: Installation, probe: Probe, *, launcher: str)
     )
     if quota := quota_warning(node):
         say(f"warning: {quota}")
-    shown = [f"{maker} {'yes' if found else 'none'}" for maker, found in gpu_makers().items()]
+    shown = [f"{maker} {'yes' if found else 'none'}" for maker, found in makers.items()]
     say(f"GPUs of this machine: {', '.join(shown)}")
     say(f"launcher: {launcher}")
     for seen in probe.gpus:

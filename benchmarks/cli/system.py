@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 from pydantic import BaseModel
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -22,7 +22,6 @@ from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.systems.system import System, load_system
 
-WIDE = 145  # columns that have room for titles
 KINDS = {
     "text": "in the text of",
     "table": "in a table of",
@@ -31,53 +30,22 @@ KINDS = {
     "machine": "by the machine itself:",
     "computed": "computed with facts of",
 }
-
-
 Row = tuple[str, str, str]  # place in the file, value, how it is known
 
 
-def _rows(place: str, value: Any) -> Iterator[Row]:
-    """Everything that is set below a place of a system's file."""
-    if isinstance(value, Fact):
-        text = value.text if isinstance(value, Quantity) else str(getattr(value, "value", ""))
-        yield place, text, f"{KINDS[value.kind]} {value.source}" + (f": {value.note}" if value.note else "")
-    elif isinstance(value, BaseModel):
-        for name in type(value).model_fields:
-            yield from _rows(f"{place}.{name}", getattr(value, name))
-    elif isinstance(value, Mapping):
-        for name, item in value.items():
-            yield from _rows(f"{place}.{name}", item)
-    elif isinstance(value, list):
-        yield from [(place, "\n".join(map(str, value)), "")] if value else ()
-    elif value is not None:
-        text = ("yes" if value else "no") if isinstance(value, bool) else str(value)  # 1 equals True
-        yield place, text, ""
+@click.group(cls=SubVerbs)
+def system() -> None:
+    """List and show the machines that dlscale knows, or describe a new one.
+
+    \b
+    Examples:
+      dlscale system list
+      dlscale system show cori
+      dlscale system probe --out mine.toml
+    """  # noqa: D301
 
 
-def _tables(system: System) -> Iterator[RenderableType]:
-    """A table of what stands above the sections of a system's file, and one of each section."""
-    fields = {name: getattr(system, name) for name in type(system).model_fields}
-    if not system.has_jobs:
-        del fields["policy"]
-    sections = {
-        name: value
-        for name, value in fields.items()
-        if isinstance(value, BaseModel | Mapping) and not isinstance(value, Fact)
-    }
-    general = [row for name, value in fields.items() if name not in sections for row in _rows(name, value)]
-    here = ("is this machine", "yes" if system.is_here() else "no", "")
-    for rows in ([*general, here], *(list(_rows(name, value)) for name, value in sections.items())):
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column(no_wrap=True, style="dim")
-        for _ in range(2 if any(source for *_, source in rows) else 1):
-            table.add_column(overflow="fold")
-        for row in rows:
-            table.add_row(*(escape(cell) for cell in row[: len(table.columns)]))
-        if rows:
-            yield table
-
-
-@click.command()
+@system.command()
 @click.option(
     "--out", type=click.Path(path_type=Path), help="File for the draft, *.toml; default: the terminal."
 )
@@ -95,36 +63,17 @@ def probe(out: Path | None) -> int:
     """  # noqa: D301
     from dlscale.benchmarks.systems.probe import probe_machine
 
-    if out and out.suffix != ".toml":
-        raise UsageError(f"--out {out} does not end in .toml, by which dlscale knows system files; rename it")
-    if out and out.exists():
-        raise UsageError(f"{out} exists already; remove it, or give another file with --out")
-    if out and not out.parent.is_dir():
-        raise UsageError(f"no folder {out.parent} for --out {out}; make it first, or give another file")
+    if out and (out.suffix != ".toml" or out.exists()):
+        raise UsageError(f"--out {out}: give the name of a new file that ends in .toml")
     text = probe_machine()
-    if not out:
+    if out:
+        write_atomically(out, text, mode=0o644, remedy="choose another file with --out")
+        say(
+            f"wrote {out}; fill in its TODO lines, then try: dlscale run weak-scaling --system {out} --dry-run"
+        )
+    else:
         click.echo(text, nl=False)
-        return 0
-    write_atomically(out, text, mode=0o644, remedy="free space or give another file with --out")
-    say(
-        f"wrote {out}; fill in its lines with TODO, then try: dlscale run weak-scaling --system {out} --dry-run"
-    )
     return 0
-
-
-@click.group(cls=SubVerbs)
-def system() -> None:
-    """List and show the machines that dlscale knows, or describe a new one.
-
-    \b
-    Examples:
-      dlscale system list
-      dlscale system show cori
-      dlscale system probe --out mine.toml
-    """  # noqa: D301
-
-
-system.add_command(probe)
 
 
 @system.command("list")
@@ -139,11 +88,7 @@ def list_systems(as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": rows}))
         return 0
-    console = Console()
-    wide = console.width >= WIDE
-    table = Table(box=None, pad_edge=False)
-    for name in ("system", "scheduler", "nodes", "devices", "state", *(["title"] * wide)):
-        table.add_column(name, justify="right" if name == "nodes" else "left", no_wrap=True)
+    table = Table("system", "scheduler", "nodes", "devices", "state", box=None, pad_edge=False)
     for row in rows:
         devices = f"{row['devices_per_node']} x {row['device_model'].partition(',')[0]}"
         table.add_row(
@@ -151,9 +96,8 @@ def list_systems(as_json: bool) -> int:
             f"{row['num_nodes']:,}" if row["num_nodes"] else "-",
             escape(devices) if row["devices_per_node"] else "-",
             "here" if row["here"] else row["state"],
-            *([escape(row["title"])] * wide),
         )
-    console.print(table)
+    Console().print(table)
     return 0
 
 
@@ -186,8 +130,32 @@ def show(name: str, as_json: bool) -> int:
     loaded = load_system(name)
     if as_json:
         click.echo(loaded.model_dump_json(indent=2))
-    else:
-        Console().print(f"[bold]{escape(loaded.title)}[/bold]")
-        for table in _tables(loaded):
-            Console().print(table, "")
+        return 0
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    for row in (*_facts("", loaded), ("is this machine", "yes" if loaded.is_here() else "no", "")):
+        table.add_row(*map(escape, row))
+    Console().print(table)
     return 0
+
+
+def _facts(place: str, value: Any) -> Iterator[Row]:
+    """Everything that is set below a place of a system's file."""
+    if isinstance(value, Fact):
+        text = value.text if isinstance(value, Quantity) else str(getattr(value, "value", ""))
+        yield place, text, f"{KINDS[value.kind]} {value.source}" + (f": {value.note}" if value.note else "")
+    elif isinstance(value, BaseModel | Mapping):
+        items = (
+            value
+            if isinstance(value, Mapping)
+            else {name: getattr(value, name) for name in type(value).model_fields}
+        )
+        for name, item in items.items():
+            yield from _facts(f"{place}.{name}".removeprefix("."), item)
+    elif isinstance(value, list):
+        yield from [(place, "\n".join(map(str, value)), "")] if value else ()
+    elif value is not None:
+        text = ("yes" if value else "no") if isinstance(value, bool) else str(value)  # 1 equals True
+        yield place, text, ""

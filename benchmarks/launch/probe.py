@@ -273,8 +273,13 @@ def gpu_makers(top: Path = Path("/")) -> dict[str, bool]:
     }
 
 
+# What Keras and TensorFlow import where it is installed, for files and pictures: no answer needs it.
+NOT_NEEDED = ("PIL", "h5py", "matplotlib", "pandas", "scipy")
+
+
 def main() -> None:
     """Print this environment's facts in one line."""
+    sys.modules.update(dict.fromkeys(NOT_NEEDED))  # type: ignore[arg-type] # None: as if it were not installed
     out = os.dup(1)
     os.dup2(2, 1)  # what libraries print while they are loaded is not the answer
     probe = describe(Question.model_validate_json(sys.argv[1]))

@@ -1,24 +1,26 @@
-"""What `dlscale doctor` says beside its table of backends."""
+"""What `dlscale doctor` says."""
+
+import json
 
 import pytest
-from click.testing import CliRunner
 
-from dlscale.benchmarks.cli import cli
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.probe import Probe, SeenGpus
 
 
 @pytest.mark.slow
-def test_it_runs_where_every_framework_is_installed():
-    done = CliRunner().invoke(cli, ["doctor"], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert any(line.split() == ["torch", "tensorflow"] for line in done.output.splitlines())
+def test_it_runs_where_every_framework_is_installed(dlscale):
+    status, out, _ = dlscale("doctor")
+    assert status == 0
+    assert any(line.split() == ["torch", "tensorflow"] for line in out.splitlines())
     # A remedy stands in its line once.
-    reasons = [line.strip() for line in done.output.splitlines() if line.startswith("  (")]
+    reasons = [line.strip() for line in out.splitlines() if line.startswith("  (")]
     assert not [line for line in reasons if line.count("make horovod") > 1], reasons
 
 
-def test_it_says_whose_gpus_it_looked_for_and_by_what_they_exchange(monkeypatch):
+@pytest.fixture
+def answered(monkeypatch):
+    """The environment's Python answers that it has torch over MPICH on a node with GPUs of AMD, and no grpcio."""
     seen = SeenGpus(
         framework="torch",
         version="2.11.0+rocm6.4",
@@ -34,17 +36,33 @@ def test_it_says_whose_gpus_it_looked_for_and_by_what_they_exchange(monkeypatch)
         versions={"torch": "2.11.0"},
         mpi="mpich",
         mpi_problem=None,
-        problems={},
+        problems={"grpc_ps/torch": "needs grpcio", "mpi/tensorflow": "tensorflow is not installed"},
         frameworks=["torch"],
         commit="c",
         node={"num_cores": 8, "cpu_model": "EPYC", "memory_gib": 512},
+        gpus=[seen],
     )
-    seeing = probe.model_copy(update={"gpus": [seen]})
-    monkeypatch.setattr(
-        environment, "probe", lambda _, question: seeing if "torch" in question.gpus else probe
-    )
+    monkeypatch.setattr(environment, "probe", lambda _, question: probe if "torch" in question.gpus else None)
     monkeypatch.setattr(environment, "mpi_threads", lambda _: "multiple")
-    lines = CliRunner().invoke(cli, ["doctor"], catch_exceptions=False).output.splitlines()
+
+
+@pytest.mark.usefixtures("answered")
+def test_it_says_whose_gpus_it_looked_for_and_by_what_they_exchange(dlscale):
+    lines = dlscale("doctor")[1].splitlines()
     assert "GPUs of this machine: NVIDIA none, AMD yes, Intel none" in lines
     assert "GPUs visible to torch: AMD Instinct MI250X; between them RCCL 2.22.3" in lines
     assert "  xccl: never tried: no GPU of Intel has run it yet" in lines
+
+
+@pytest.mark.usefixtures("answered")
+def test_what_is_required_and_missing_is_the_exit_status(dlscale):
+    assert dlscale("doctor", "--require", "ring,mpi/torch")[0] == 0
+    status, out, err = dlscale("doctor", "--json", "--require", "grpc_ps/torch,mpi")
+    rows = {(row["backend"], row["framework"]): row for row in json.loads(out)["rows"]}
+    assert status == 1
+    assert [line.partition(" is ")[0] for line in err.splitlines()] == [
+        "mpi in tensorflow",
+        "grpc_ps in torch",
+    ]
+    assert rows["grpc_ps", "torch"]["usable"] is False
+    assert "tensorflow" in rows["mpi", "tensorflow"]["install"]

@@ -1,6 +1,5 @@
 """The draft of a system's file: valid whatever commands print, with sources, without a user's name."""
 
-import re
 import tomllib
 from pathlib import Path
 
@@ -229,6 +228,5 @@ def test_the_command_writes_a_new_file_that_loads(dlscale, mistake, tmp_path):
     status, text, _ = dlscale("system", "probe", "--out", out)
     assert (status, "TODO" in text) == (0, True)
     assert dlscale("system", "show", out)[0] == 0
-    assert "exists already" in mistake("system", "probe", "--out", out)
-    assert re.search(r"does not end in \.toml", mistake("system", "probe", "--out", "mine.txt"))
-    assert "no folder" in mistake("system", "probe", "--out", "no/such/mine.toml")
+    for wrong in (out, "mine.txt", "no/such/mine.toml"):
+        assert str(wrong) in mistake("system", "probe", "--out", wrong)
