@@ -5,8 +5,6 @@ A mistake in a definition is a `UsageError` that names the file, the field, what
 
 from __future__ import annotations
 
-import codecs
-import os
 import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -58,28 +56,19 @@ def load(kind: type[M], name: str, *, folder: str) -> M:
     Raises UsageError for an unknown name, invalid TOML, and wrong or unknown fields.
     """
     if name.endswith(".toml"):
-        path = Path(name)
-        if not os.path.isfile(path):  # unlike Path's own, False also for a name that no file can have
-            raise UsageError(
-                f"no file {name}; give the path of a TOML file, or one of: {', '.join(names(folder))}"
-            )
-    elif name in names(folder):
-        path = path_of(name, folder=folder)
-    else:
+        return load_file(kind, Path(name))
+    if name not in names(folder):
         what = "study" if folder.endswith("studies") else folder.rstrip("s")
         raise UsageError(f"{unknown(what, name, names(folder))}, or give the path of a .toml file")
-    return load_file(kind, path)
+    return load_file(kind, path_of(name, folder=folder))
 
 
 def load_file(kind: type[M], path: Path) -> M:
-    """The definition in a TOML file that exists. Raises UsageError for invalid TOML, and wrong or unknown fields."""
+    """The definition in a TOML file. Raises UsageError for invalid TOML, and wrong or unknown fields."""
     try:
-        content = read_regular(path, limit=LARGEST_BYTES, links=True)
-        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise UsageError(f"{path} is in UTF-16, and TOML is UTF-8; save it as UTF-8")
-        tables = parse_toml(content.decode("utf-8-sig"))
+        tables = parse_toml(read_regular(path, limit=LARGEST_BYTES, links=True).decode("utf-8-sig"))
     except ValueError as error:
-        raise UsageError(f"{path} is not valid TOML: {error}; correct that line") from None
+        raise UsageError(f"{path} is not valid TOML: {error}; correct that") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     try:
@@ -127,52 +116,17 @@ def _place(parts: tuple[int | str, ...]) -> str:
     return visible(" ".join(place.split()))  # a field that is not known may have any name
 
 
-# Pydantic's kinds of errors in plain words; {...} are its own facts.
-_WORDS = {
-    "missing": "it is missing",
-    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), "there is no such field"),
-    "json_invalid": "no complete JSON",
-    **dict.fromkeys(("literal_error", "enum"), "{expected} is expected"),
-    **dict.fromkeys(
-        ("model_type", "dict_type", "model_attributes_type"),
-        "a table is expected, such as {{ value = ..., source = ... }} for a fact",
-    ),
-    **dict.fromkeys(("list_type", "tuple_type", "set_type"), "a list is expected"),
-    **dict.fromkeys(("string_type", "string_sub_type"), "a text is expected"),
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number is expected"),
-    "int_parsing_size": "a whole number of fewer digits is expected",
-    **dict.fromkeys(("float_type", "float_parsing"), "a number is expected"),
-    "finite_number": "a finite number is expected",
-    **dict.fromkeys(("bool_type", "bool_parsing"), "yes or no is expected"),
-    "greater_than": "more than {gt:.16g} is expected",
-    "greater_than_equal": "at least {ge:.16g} is expected",
-    "less_than": "less than {lt:.16g} is expected",
-    "less_than_equal": "at most {le:.16g} is expected",
-    "too_short": "a list of at least {min_length} is expected",
-    "too_long": "a list of at most {max_length} is expected",
-    "string_too_short": "a text is expected",
-    "string_too_long": "a text of at most {max_length} characters is expected",
-    "string_pattern_mismatch": "a text of another form is expected",
-    "path_type": "a path is expected",
-}
-_LONGEST_VALUE = 80
-
-
 def _expected(problem: ErrorDetails) -> str:
-    context = problem.get("ctx", {})
-    if problem["type"] == "value_error":
-        return str(context["error"])
-    if words := _WORDS.get(problem["type"]):
-        return words.format(**context)
+    if problem["type"] == "value_error":  # ours
+        return str(problem["ctx"]["error"])
     return problem["msg"][0].lower() + problem["msg"][1:]
 
 
 def _given(problem: ErrorDetails) -> str:
     """The value in the file, if it is short and the message does not contain it."""
-    if problem["type"] in ("missing", "value_error", "json_invalid") or isinstance(problem["input"], dict):
-        return ""
     text = repr(problem["input"])
-    return f" (found {text})" if len(text) <= _LONGEST_VALUE else ""
+    told = problem["type"] in ("missing", "value_error", "json_invalid") or isinstance(problem["input"], dict)
+    return "" if told or len(text) > 80 else f" (found {text})"
 
 
 def one_of(kind: str, name: str, known: Iterable[str]) -> str:

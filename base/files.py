@@ -6,7 +6,6 @@ import errno
 import fcntl
 import os
 import secrets
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -15,16 +14,14 @@ from pathlib import Path
 
 from dlscale.base.errors import UsageError
 
-_STAGED = ".staged"  # the end of a temporary folder's name
 ANOTHER_FOLDER = "free space or choose another folder with --results, then run the same command again"
 
 
 def write_atomically(
-    path: Path, content: str | bytes, *, mode: int = 0o600, remedy: str = ANOTHER_FOLDER, durable: bool = True
+    path: Path, content: str | bytes, *, mode: int = 0o600, remedy: str = ANOTHER_FOLDER
 ) -> None:
     """Write `content` to `path` atomically: temporary file next to it, fsync, rename. Private to the user by default.
 
-    `durable=False` does not wait for the disk: for files that are worthless after a crash of the machine.
     Raises UsageError, which ends with `remedy`, if the disk is full or the folder is not writable.
     """
     # In a shared folder, others could put a link where a name can be guessed.
@@ -34,11 +31,8 @@ def write_atomically(
         with os.fdopen(descriptor, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
-            if durable:
-                os.fsync(file.fileno())
+            os.fsync(file.fileno())
         temporary.rename(path)
-        if not durable:
-            return
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -51,13 +45,11 @@ def write_atomically(
 
 
 LARGEST_BYTES = 2**30
-
-
 APPENDED = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, links: bool = False) -> int:
-    """A descriptor of a regular file, private to the user where `flags` create it. A file is never truncated.
+    """A descriptor of a regular file, private to the user where `flags` create it.
 
     Raises OSError for anything else, as a FIFO would be waited for and /dev/zero has no end, and for a symbolic link
     unless `links`: in a folder that others write to it may lead to any file of the user's.
@@ -65,12 +57,14 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, links: bool = Fa
     # A FIFO opens without its writer; one that is to be written to fails without its reader.
     safe = os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
     try:
-        descriptor = os.open(path, (flags & ~os.O_TRUNC) | safe, 0o600)
+        descriptor = os.open(path, flags | safe, 0o600)
     except OSError as error:
-        if error.errno == errno.ELOOP and not links:
-            raise OSError(errno.ELOOP, "a symbolic link, which is not followed here", str(path)) from None
-        if error.errno == errno.ENXIO:
-            raise OSError(errno.EINVAL, "not a regular file", str(path)) from None
+        words = {
+            errno.ELOOP: "a symbolic link, which is not followed here",
+            errno.ENXIO: "not a regular file",
+        }
+        if error.errno in words and not links:
+            raise OSError(error.errno, words[error.errno], str(path)) from None
         raise
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
@@ -89,9 +83,7 @@ def read_regular(path: str | Path, *, limit: int = LARGEST_BYTES, links: bool = 
     with os.fdopen(open_regular(path, links=links), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         content = file.read(min(size, limit) + 1)
-        while size < len(content) <= limit and (
-            piece := file.read(1 << 16)
-        ):  # it grows, or has no known size
+        while size < len(content) <= limit and (piece := file.read(1 << 16)):  # it grows, or no size is known
             content += piece
     if len(content) > limit:
         raise OSError(errno.EFBIG, f"more than {limit} bytes", str(path))
@@ -115,19 +107,15 @@ def locked(path: Path, *, held: str) -> Iterator[None]:
     Raises UsageError, `held` if another process holds it, or that the file cannot be opened.
     """
     try:
-        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
+        file = os.fdopen(open_regular(path, os.O_RDWR | os.O_CREAT), "r+b")
     except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {error.strerror}; free space, or choose a folder of yours with --results"
-        ) from None
-    try:
+        raise UsageError(f"cannot write {path}: {error.strerror}; {ANOTHER_FOLDER}") from None
+    with file:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError(held) from None
         yield
-    finally:
-        os.close(descriptor)
 
 
 def make_folder(path: Path, *, option: str = "--results") -> Path:
@@ -162,35 +150,13 @@ def all_or_nothing(folder: Path) -> Iterator[Path]:
     """A new folder inside `folder`, made if needed, whose files move there when the body is done, or are deleted.
 
     A move takes no room on the disk: where it is full, the files that are in `folder` stay as they were, all of them.
-    What a killed process left of its own is removed. Raises UsageError as `make_folder`.
+    Raises UsageError as `make_folder`.
     """
     make_folder(folder, option="--out or --results")
-    for left in folder.glob(f".*{_STAGED}"):
-        _remove_unused(left)
-    place = Path(tempfile.mkdtemp(prefix=".", suffix=_STAGED, dir=folder))
-    held = os.open(place, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield place
-        for path in sorted(place.iterdir()):
+    with tempfile.TemporaryDirectory(prefix=".", suffix=".staged", dir=folder) as place:
+        try:
+            yield Path(place)
+        except UsageError as error:  # as if the files had been written where they belong
+            raise UsageError(str(error).replace(place, str(folder))) from None
+        for path in sorted(Path(place).iterdir()):
             path.replace(folder / path.name)
-    except UsageError as error:  # as if the files had been written where they belong
-        raise UsageError(str(error).replace(str(place), str(folder))) from None
-    finally:
-        os.close(held)
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def _remove_unused(place: Path) -> None:
-    """Remove a folder of staged files unless a process holds it."""
-    try:
-        held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return  # gone, or no such folder
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(place, ignore_errors=True)
-    except BlockingIOError:
-        return
-    finally:
-        os.close(held)

@@ -1,6 +1,5 @@
 """Files are written whole, and never where somebody else wants them."""
 
-import fcntl
 import os
 import stat
 
@@ -99,14 +98,6 @@ def test_nothing_but_a_regular_file_is_opened_where_others_write(tmp_path, make)
     assert read_end(path) == ""
 
 
-def test_a_file_that_is_there_is_not_truncated_and_a_new_one_is_private(tmp_path):
-    (tmp_path / "old").write_text("kept")
-    for name in ("old", "new"):
-        os.close(open_regular(tmp_path / name, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
-    assert (tmp_path / "old").read_text() == "kept"
-    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
-
-
 def test_of_a_long_output_the_end_is_read(tmp_path):
     (tmp_path / "output.log").write_bytes(b"begin" + b"x" * 100 + b"end\xff")
     assert read_end(tmp_path / "output.log", limit=6) == "xxend\ufffd"
@@ -136,16 +127,3 @@ def test_files_come_all_together_or_not_at_all(tmp_path):
     with pytest.raises(UsageError, match=f"cannot write {folder}/b: .*; earlier files"):
         fail()
     assert {path.name: path.read_text() for path in folder.iterdir()} == {"a": "old", "b": "old"}
-
-
-def test_what_a_killed_process_staged_is_removed_and_not_what_another_one_does(tmp_path):
-    left, used = tmp_path / ".left.staged", tmp_path / ".used.staged"
-    for place in (left, used):
-        place.mkdir()
-        (place / "a").write_text("new")
-    held = os.open(used, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
-    with all_or_nothing(tmp_path):
-        pass
-    os.close(held)
-    assert sorted(tmp_path.iterdir()) == [used]

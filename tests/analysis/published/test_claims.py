@@ -61,9 +61,9 @@ CURVE_ITSELF = (
         ),
         (("120 ms of a step", "goyal-8"), "its source is goyal-8, the figure that it predicts"),
         # no source, a source from memory, no such row
-        (('source = "a message of TCP"', 'source = " "'), "source: a text is expected"),
-        (('source = "a message of TCP"\n', ""), "inputs.latency.source: it is missing"),
-        (('kind = "derived"', 'kind = "recalled"'), "inputs.backward.kind: 'text'"),
+        (('source = "a message of TCP"', 'source = " "'), "source: string should have at least"),
+        (('source = "a message of TCP"\n', ""), "inputs.latency.source: field required"),
+        (('kind = "derived"', 'kind = "recalled"'), "inputs.backward.kind: input should be 'text'"),
         (("x = 256 }", "x = 512 }"), "no such row in results/published: ResNet-50, seconds_per_step at 512"),
         # names
         (('rate = "rate"', 'rate = "rat"'), "no input 'rat'"),

@@ -218,7 +218,7 @@ def test_a_profile_of_a_users_own_has_a_source_for_each_number(tmp_path, mistake
     ):
         assert text in mistake(*ASKED, "--profile", path, *words)
     path.write_text(PROFILE.replace('value = 16, source = "mine"', "value = 16"))
-    assert "local_batch.source: it is missing" in mistake(*ASKED, "--profile", path)
+    assert "local_batch.source: field required" in mistake(*ASKED, "--profile", path)
 
 
 def test_strong_scaling_needs_nodes_that_divide_the_batch(dlscale, mistake):

@@ -34,15 +34,15 @@ LOWER = {"low": 2.0, "center": 1.0, "high": 3.0}
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"evidence": "measured"}, "evidence: 'simulated' is expected"),
-        ({"schema_version": 3}, "schema_version: 2 is expected"),
-        ({"colour": "red"}, "colour: there is no such field"),
+        ({"evidence": "measured"}, "evidence: input should be 'simulated'"),
+        ({"schema_version": 3}, "schema_version: input should be 2"),
+        ({"colour": "red"}, "colour: extra inputs are not permitted"),
         ({"samples_per_second": LOWER}, "samples_per_second: 1.0 is not between 2.0 and 3.0"),
-        ({"efficiency": {"low": 0, "center": 1, "high": 1}}, "efficiency.low: more than 0 is expected"),
-        ({"parts": {"stragglers": float("nan")}}, "parts.stragglers: a finite number is expected"),
-        ({"num_ranks": 0}, "num_ranks: more than 0 is expected"),
+        ({"efficiency": {"low": 0, "center": 1, "high": 1}}, "efficiency.low: input should be greater than 0"),
+        ({"parts": {"stragglers": float("nan")}}, "parts.stragglers: input should be a finite number"),
+        ({"num_ranks": 0}, "num_ranks: input should be greater than 0"),
         ({"num_ranks": 10**30}, "num_ranks: "),
-        ({"system": None}, "system: a text is expected"),
+        ({"system": None}, "system: input should be a valid string"),
     ],
 )
 def test_a_line_with_anything_else_in_it_is_refused(change, problem, tmp_path):
@@ -59,9 +59,9 @@ def test_a_line_with_anything_else_in_it_is_refused(change, problem, tmp_path):
     ("content", "problem"),
     [
         (b"", "has no predictions"),
-        (b"{", "line 1, is no prediction: no complete JSON"),
-        (b"\xff\xfe", "line 1, is no prediction: no complete JSON"),
-        (b"[]", "line 1, is no prediction: a table is expected"),
+        (b"{", "line 1, is no prediction: invalid JSON"),
+        (b"\xff\xfe", "line 1, is no prediction: invalid JSON"),
+        (b"[]", "line 1, is no prediction: input should be"),
         (None, "cannot be read: Is a directory"),
     ],
 )

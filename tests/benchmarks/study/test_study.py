@@ -85,8 +85,8 @@ def test_other_questions_are_other_studies():
     ("text", "words"),
     [
         ("name = ", "not valid TOML"),
-        ("name = 'x'", "title: it is missing"),
-        ("nmae = 'x'\n" + WEAK_SCALING, "nmae: there is no such field"),
+        ("name = 'x'", "title: field required"),
+        ("nmae = 'x'\n" + WEAK_SCALING, "nmae: extra inputs are not permitted"),
     ],
 )
 def test_a_broken_study_file(text: str, words: str, tmp_path: Path):
