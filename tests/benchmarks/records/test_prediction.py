@@ -38,7 +38,10 @@ LOWER = {"low": 2.0, "center": 1.0, "high": 3.0}
         ({"schema_version": 3}, "schema_version: input should be 2"),
         ({"colour": "red"}, "colour: extra inputs are not permitted"),
         ({"samples_per_second": LOWER}, "samples_per_second: 1.0 is not between 2.0 and 3.0"),
-        ({"efficiency": {"low": 0, "center": 1, "high": 1}}, "efficiency.low: input should be greater than 0"),
+        (
+            {"efficiency": {"low": 0, "center": 1, "high": 1}},
+            "efficiency.low: input should be greater than 0",
+        ),
         ({"parts": {"stragglers": float("nan")}}, "parts.stragglers: input should be a finite number"),
         ({"num_ranks": 0}, "num_ranks: input should be greater than 0"),
         ({"num_ranks": 10**30}, "num_ranks: "),

@@ -129,7 +129,7 @@ def test_an_invalid_file_is_named_and_the_others_are_read(store, make_record, co
         ),
         (("case", "cell", "local_batch"), 2**63, "more than 18 digits"),
         (("phases", "gates"), [], "gates is that of 0 ranks"),
-        (("phases", "connect"), [1e308, 1.0], "phases.connect.0: less than 9007199254740992"),
+        (("phases", "connect"), [1e308, 1.0], "phases.connect.0: input should be less than 9007199254740992"),
         (("solution", "evaluations"), [], "solution.evaluations: list should have at least 1 item"),
     ],
 )
