@@ -39,7 +39,7 @@ horovod.cycle_time_ms=0.5|1`, `--set easgd.interval=8`, `--set MPICH_ASYNC_PROGR
 1:8 or 1:512:x2, sizes as 64KiB, times as 240s or 4min, lists with commas. Fields with `|` take several values between
 `|`, a curve each.
 
-Bash completes verbs, options and their values after `eval "$(_DLSCALE_COMPLETE=bash_source dlscale)"` (zsh:
+Bash completes verbs and options after `eval "$(_DLSCALE_COMPLETE=bash_source dlscale)"` (zsh:
 `zsh_source`; fish: `_DLSCALE_COMPLETE=fish_source dlscale | source`).
 
 | exit status | meaning |

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -14,10 +13,11 @@ from contextlib import contextmanager, suppress
 import click
 from click.shell_completion import CompletionItem
 
-from dlscale.base.errors import UsageError, did_you_mean, unknown
+from dlscale.base.errors import UsageError, unknown
 from dlscale.base.redaction import redact
+from dlscale.base.strings import visible
 from dlscale.base.variables import reason_of, without_working_folder
-from dlscale.benchmarks.cli.streams import ReaderGoneError, clean_streams, say
+from dlscale.benchmarks.cli.streams import drop_unwritten, open_streams, say
 from dlscale.benchmarks.launch import signals
 from dlscale.benchmarks.launch.signals import BY_SIGNAL
 
@@ -50,7 +50,6 @@ VERBS = {verb: text for verbs in PANELS.values() for verb, text in verbs.items()
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
 RESUMED = ("run", "resume")  # verbs that go on where they were interrupted
-LONGEST_NAME = 200  # of a file in a message
 
 
 @contextmanager
@@ -63,52 +62,40 @@ def loading() -> Iterator[None]:
 
 
 class SubVerbs(click.Group):
-    """A verb that has verbs of its own."""
+    """Verbs of which an unknown one is a mistake with the nearest."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb's own verb. Raises UsageError if there is none of that name."""
-        command = super().get_command(ctx, cmd_name)
-        if command is None and not ctx.resilient_parsing:
-            raise UsageError(unknown(f"verb of {self.name}", cmd_name, self.list_commands(ctx)))
-        return command
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb that the first word names. Raises UsageError if there is none of that name."""
+        known = self.list_commands(ctx)
+        if args[0] not in known and not ctx.resilient_parsing:
+            raise UsageError(unknown("verb", args[0], known))
+        return super().resolve_command(ctx, args)
 
 
-class _Verbs(click.Group):
+class _Verbs(SubVerbs):
     """Knows each verb's module and line of help without importing it, also for a shell that completes a verb."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
-            if ctx.resilient_parsing:  # a shell that completes a line with a mistake in it
-                return None
-            raise UsageError(_no_verb(cmd_name))
+            return None
         with loading():
             module = importlib.import_module(f"dlscale.benchmarks.cli.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        verbs = [
-            CompletionItem(verb, help=text) for verb, text in VERBS.items() if verb.startswith(incomplete)
-        ]
+        verbs = [CompletionItem(verb, help=VERBS[verb]) for verb in VERBS if verb.startswith(incomplete)]
         return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         for panel, verbs in PANELS.items():
             with formatter.section(panel):
                 formatter.write_dl(list(verbs.items()))
-
-
-def _no_verb(word: str) -> str:
-    """What to do about a word that is no verb; it may be a study."""
-    from dlscale.base.definitions import names
-
-    studies = {name.replace("-", ""): name for name in names("study/studies")}
-    if (study := studies.get(word.replace("_", "").replace("-", ""))) and not did_you_mean(word, VERBS):
-        return f"no verb {word!r}, which is a study; run it with: dlscale run {study}"
-    return unknown("verb", word, list(VERBS))
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -133,74 +120,49 @@ def main(arguments: list[str] | None = None) -> None:
     number if one ended it (141: the reader of the output has gone).
     """
     gc.set_threshold(100_000)  # what libraries make stays; to search it takes a tenth of a short command
-    try:
-        with clean_streams():
-            status = _run(arguments)
-    except UsageError as error:  # about the streams themselves
-        with suppress(OSError):
-            click.echo(f"dlscale: {error}", err=True)
-        status = FAILED_USAGE
-    except ReaderGoneError:
-        status = BY_SIGNAL + signal.SIGPIPE
+    sys.path[:] = without_working_folder(sys.path)
+    os.environ.pop("MPLBACKEND", None)  # a notebook's own, and nothing here draws on a screen
+    open_streams()
+    status = run_command(cli, "dlscale", arguments)
     if status > BY_SIGNAL:  # all is written; on a busy machine taking the libraries down would take seconds
         os._exit(status)
     sys.exit(status)
 
 
-def _run(arguments: list[str] | None) -> int:
-    """Run the command line; returns the exit status. Raises UsageError, ReaderGoneError if nothing can be written."""
-    try:
-        os.getcwd()
-    except OSError as error:  # relative names would mean nothing
-        say(
-            f"dlscale: the working directory cannot be used ({error.strerror}); change to one that exists",
-            err=True,
-        )
-        return FAILED_USAGE
-    sys.path[:] = without_working_folder(sys.path)
-    os.environ.pop("MPLBACKEND", None)  # a notebook's own, and nothing here draws on a screen
-    for name in ("COLUMNS", "LINES"):
-        if not re.fullmatch("[1-9][0-9]{0,3}", os.environ.get(name, "")):
-            os.environ.pop(name, None)  # rich makes a number of all digits, as many as there are
-    return run_command(cli, "dlscale", arguments)
-
-
 def run_command(command: click.Command, name: str, arguments: list[str] | None = None) -> int:
     """Run a command, whose mistakes are one line under its name; returns the exit status."""
     verb = next(iter(sys.argv[1:] if arguments is None else arguments), "")
-    kept = "; what is finished is kept. Run the same command to resume" * (verb in RESUMED)
-    interrupted = f"{name}: interrupted{kept}"
+    interrupted = f"{name}: interrupted" + "; run the same command to resume" * (verb in RESUMED)
+    status, mistake = FAILED_USAGE, ""
     try:
         with signals.handled(interrupted):
-            status = command.main(args=arguments, prog_name=name, standalone_mode=False)
+            returned = command.main(args=arguments, prog_name=name, standalone_mode=False)
+        sys.stdout.flush()
+        return returned if isinstance(returned, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
-        return FAILED_USAGE
-    except (UsageError, click.ClickException, ImportError, OSError) as error:
-        say(f"{name}: {_line(error)}", err=True)
-        return FAILED_USAGE
+    except (
+        BrokenPipeError,
+        SystemExit,
+    ) as error:  # click exits with 1 for the former, with 0 after completion
+        status = BY_SIGNAL + signal.SIGPIPE if getattr(error, "code", 1) else 0
     except (KeyboardInterrupt, click.Abort) as error:
-        click.echo(interrupted, err=True)  # click has ended the line
-        return interrupted_status(error)
-    return status if isinstance(status, int) else 0
-
-
-def _line(error: Exception) -> str:
-    """A mistake in one line. Raises an OSError again that is not about a file."""
-    if isinstance(error, ImportError):
-        return f"a library cannot be loaded: {redact(reason_of(error))}"
-    if isinstance(error, OSError):
-        if error.filename is None:
-            raise error
-        name = str(error.filename)
-        return f"{name if len(name) <= LONGEST_NAME else f'{name[:LONGEST_NAME]} ...'}: {error.strerror}"
-    text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-    if isinstance(error, click.UsageError) and error.ctx:
-        if isinstance(error, click.NoSuchOption) and error.ctx.command.name in ("run", "predict"):
-            text = _as_field(error.option_name) or text
-        if "--help" not in text and text.endswith("."):
-            text = f"{text[:-1]}; see: {error.ctx.command_path} --help"
-    return " ".join(text.split())
+        status, mistake = interrupted_status(error), interrupted
+    except ImportError as error:
+        mistake = f"{name}: a library cannot be loaded: {redact(reason_of(error))}"
+    except OSError as error:  # without a file it is about standard output
+        mistake = f"{name}: {f'{error.filename}: ' if error.filename else ''}{error.strerror}"
+    except UsageError as error:
+        mistake = f"{name}: {error}"
+    except click.ClickException as error:
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        text = error.format_message().removesuffix(".")
+        mistake = f"{name}: {text}" + (f"; see: {context.command_path} --help" if context else "")
+    if mistake:
+        with suppress(OSError):
+            say(" ".join(visible(mistake).split()), err=True)
+    drop_unwritten()
+    return status
 
 
 def interrupted_status(error: BaseException) -> int:
@@ -208,12 +170,3 @@ def interrupted_status(error: BaseException) -> int:
     cause = error.__cause__ if isinstance(error, click.Abort) else error
     known = cause.args if isinstance(cause, KeyboardInterrupt) else ()
     return BY_SIGNAL + next(iter(known), signal.SIGINT)
-
-
-def _as_field(flag: str) -> str:
-    """How to give the field that was written as a flag; empty if no field has that name."""
-    from dlscale.benchmarks.cli.request import OPTIONS
-    from dlscale.benchmarks.study.settings import variables
-
-    option = variables(OPTIONS).get(flag.removeprefix("--").replace("-", "_").upper())
-    return f"no option {flag}; write --set {option.name}=VALUE" if option else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from dlscale.base.quantities import format_seconds, parse_sizes
 from dlscale.benchmarks.cli import FAILED_CASES, SubVerbs, interrupted_status
 from dlscale.benchmarks.cli.option_kinds import Counts, Read, Time, Words
 from dlscale.benchmarks.cli.options import YES, json_option, results_option
-from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES, OPERATIONS
 from dlscale.collectives import capabilities, with_capability
 
@@ -33,10 +33,7 @@ EVERY_PEER = "ring, mpi (mpich, openmpi, intelmpi), gloo, horovod; on GPUs " + "
 )
 
 
-class Sizes(Read):
-    """Message sizes as a list or a range, in bytes."""
-
-    name, read = "sizes", parse_sizes
+Sizes = partial(Read, "sizes", parse_sizes)  # a list or a range, in bytes
 
 
 environments_option = click.option(
@@ -126,7 +123,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
         budget_seconds=options["budget"],
         machine=machine,
     )
-    console = live_console(stderr=True)
+    console = Console(stderr=True)
     with console.status("preparing", refresh_per_second=0.5) as status:
         show = (lambda text: status.update(_one_line(text))) if console.is_terminal else _tell
         run = Run(request, tell=_tell, progress=show)

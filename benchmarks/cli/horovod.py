@@ -9,11 +9,11 @@ import sys
 import time
 
 import click
+from rich.console import Console
 from rich.markup import escape
 
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import run_command
-from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.horovod_build import build_horovod
 from dlscale.benchmarks.systems.start import default_environment, find_installation
 from dlscale.benchmarks.systems.system import load_system
@@ -31,7 +31,7 @@ def horovod(system: str, environment: str | None) -> None:
     name = environment or default_environment(machine)
     target = find_installation(machine, name)
     begin = time.monotonic()
-    console = live_console()
+    console = Console()
     with console.status(f"Horovod for {escape(name)}") as status:  # draws nothing where there is no terminal
 
         def show(line: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import click
 
+from dlscale.base.errors import UsageError
 from dlscale.base.quantities import parse_counts, parse_seconds, split_list
 from dlscale.collectives import capabilities
 
@@ -28,23 +30,22 @@ def _backends(text: str) -> list[str]:
 class Read(click.ParamType[Any]):
     """What `read` makes of a text; a malformed one is a one-line error."""
 
-    name = "text"
-    read: ClassVar[Callable[[str], Any]]
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name, self._read = name, read
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value of a text."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
+        """The value of a text. Raises UsageError."""
         try:
-            return type(self).read(value) if isinstance(value, str) else value
+            return self._read(value) if isinstance(value, str) else value
         except ValueError as error:
-            self.fail(str(error), param, ctx)
+            flag = param.opts[0] if param else self.name
+            raise UsageError(f"{flag} {value}: {error}") from None
 
 
-def _kind(name: str, read: Callable[[str], Any]) -> type[Read]:
-    return type(name.title(), (Read,), {"name": name, "read": staticmethod(read)})
-
-
-Words = _kind("list", split_list)
-Backends = _kind("backends", _backends)  # which must be known; what a study has is the verb's business
-Counts = _kind("counts", parse_counts)
-Folder = _kind("folder", _folder)  # it need not be there
-Time = _kind("time", parse_seconds)  # in seconds
+Words = partial(Read, "list", split_list)
+Backends = partial(
+    Read, "backends", _backends
+)  # which must be known; what a study has is the verb's business
+Counts = partial(Read, "counts", parse_counts)
+Folder = partial(Read, "folder", _folder)  # it need not be there
+Time = partial(Read, "time", parse_seconds)  # in seconds

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from dlscale.base.errors import UsageError, did_you_mean
+from dlscale.base.errors import UsageError, unknown
 from dlscale.benchmarks.cli.option_kinds import Folder
 from dlscale.benchmarks.records.store import RECORDS_FOLDER
 from dlscale.benchmarks.study.study import STUDY_FILE
@@ -41,10 +41,6 @@ YES: dict[str, Any] = {"type": bool, "is_flag": False, "flag_value": True, "defa
 
 def study_folders(results: Path) -> list[Path]:
     """All study folders, the most recently measured last. Raises UsageError if there is none."""
-    if (results / STUDY_FILE).is_file():
-        raise UsageError(
-            f"{results} is a study, not a folder of results; name it without --results: {results}"
-        )
     folders = [path.parent for path in results.glob(f"*/*/{STUDY_FILE}")]
     if not folders:
         raise UsageError(f"no study in {results}; run one first, e.g.: dlscale run weak-scaling")
@@ -63,26 +59,9 @@ def choose_study(results: Path, name: str | None, *, system: str | None = None) 
     """
     if name is not None and (Path(name) / STUDY_FILE).is_file():
         return Path(name)
-    if name is not None and (folder := _around(Path(name))):
-        raise UsageError(f"{name} is in a study's folder, but is no study; give the folder: {folder}")
-    folders = study_folders(results)
-    if system is not None:
-        place = load_system(system).name
-        found = sorted({folder.parent.name for folder in folders})
-        folders = [folder for folder in folders if folder.parent.name == place]
-        if not folders:
-            raise UsageError(f"no study of {place} in {results}; there are studies of: {', '.join(found)}")
-    matching = [folder for folder in folders if name is None or folder.name.startswith(name)]
-    if not matching:
-        known = sorted({folder.name for folder in folders})
-        kinds = dict.fromkeys(study.rpartition("-")[0] for study in known)
-        hint = did_you_mean(name or "", kinds)
-        raise UsageError(f"no study {name!r}{hint} in {results}; choose one of: {', '.join(known)}")
-    return matching[-1]
-
-
-def _around(path: Path) -> Path | None:
-    """The study's folder in which an existing file or folder lies; None if it lies in none."""
-    if not path.exists():
-        return None
-    return next((folder for folder in path.resolve().parents if (folder / STUDY_FILE).is_file()), None)
+    place = load_system(system).name if system else None
+    folders = [folder for folder in study_folders(results) if place in (None, folder.parent.name)]
+    if matching := [folder for folder in folders if folder.name.startswith(name or "")]:
+        return matching[-1]
+    where = f"in {results}" + (f" on {place}" if place else "")
+    raise UsageError(unknown("study", name or "", sorted(folder.name for folder in folders), where=where))

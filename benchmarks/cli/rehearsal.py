@@ -1,4 +1,4 @@
-"""A run of a system that is not here: what its study is expected to do.
+"""A run of a system that is not here: its jobs' scripts and costs, and what its study is expected to do.
 
 Each workload is predicted at the sizes of the plan, over every backend, as `dlscale predict` would; what the system's
 file does not state is assumed, in words. Of a study with a target only the speed is predicted.
@@ -6,61 +6,59 @@ file does not state is assumed, in words. Of a study with a target only the spee
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dlscale.analysis.predict.network import Machine, completed
+from dlscale.analysis.predict.network import completed
 from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
 from dlscale.analysis.predict.profile import checked
 from dlscale.analysis.predict.scenario import scenario_of
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.predictions import public_profiles, show_curves
-from dlscale.benchmarks.cli.streams import live_console, say
+from dlscale.benchmarks.cli.predictions import public_profiles, put_rehearsal, show_curves
+from dlscale.benchmarks.cli.streams import say
+from dlscale.benchmarks.jobs import submission
+from dlscale.benchmarks.jobs.jobs import Job
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.records.prediction import PredictionRecord
 from dlscale.benchmarks.study.expand import num_servers
 from dlscale.collectives import capabilities
 
 
-def show_rehearsal(campaign: Campaign, command: str) -> None:
-    """Print what is predicted of each workload, and draw it into the campaign's folder."""
-    with live_console().status("predicting") as status:  # draws nothing where there is no terminal
-        for workload in campaign.plan.study.workloads:
-            status.update(f"predicting {workload}")
-            try:
-                trainings = list(_trainings(campaign, completed(campaign.system), workload))
-            except UsageError as error:
-                say(f"predicted, {workload}: nothing; {error}")
-                continue
-            several = len(trainings) > 1
+def rehearse(campaign: Campaign, jobs: Sequence[Job], command: str, *, account: str | None) -> None:
+    """Print what is predicted of each workload; write it, the jobs' scripts and the page into the campaign's folder."""
+    folder = campaign.store.folder
+    campaign.store.refuse_links()
 
-            def stem_of(first: PredictionRecord, *, several: bool = several) -> Path:
-                framework = f"-{first.framework}" * several
-                name = f"{first.workload}-{first.preset}{framework}-{first.scaling_mode}-predicted"
-                return campaign.store.figures_folder / name
+    def stem_of(first: PredictionRecord) -> Path:
+        name = f"{first.workload}-{first.preset}-{first.framework}-{first.scaling_mode}-predicted"
+        return campaign.store.figures_folder / name
 
+    for workload in campaign.plan.study.workloads:
+        try:
+            trainings = list(_trainings(campaign, workload))
+        except UsageError as error:
+            say(f"predicted, {workload}: nothing; {error}")
+        else:
             show_curves(trainings, stem_of=stem_of, command=command, commit=campaign.fingerprint.commit)
+    rows = submission.write_rehearsal(campaign, jobs, command, account=account)
+    say(f"scripts and plan are in {folder}")
+    put_rehearsal(folder, campaign.store.figures_folder, command=command, jobs=rows)
 
 
-def _trainings(campaign: Campaign, machine: Machine, workload: str) -> Iterator[list[PredictedCurve]]:
+def _trainings(campaign: Campaign, workload: str) -> Iterator[list[PredictedCurve]]:
     """The curves of a workload in each framework: one per backend that exchanges and what is sharded over it.
 
     Prints which cannot be predicted. Raises UsageError if none can.
     """
+    machine = completed(campaign.system)
     study, per_node = campaign.plan.study, campaign.plan.shape.ranks_per_node or 1
-    cases = [case for launch in campaign.plan.launches for case in launch.cases]
-    cells = [it.cell for it in cases if (it.cell.workload, it.cell.control) == (workload, "train")]
-    # Whole nodes, without those of servers.
-    nodes = sorted({cell.num_ranks // per_node for cell in cells if cell.num_ranks % per_node == 0})
-    if not nodes:
-        return
     if workload in study.own_models:
         raise UsageError(
-            f"{workload} is a model of your own; measure its profile (--set controls=profile) and give it to "
-            "dlscale predict --from"
+            "measure its profile (--set controls=profile), and give it to dlscale predict --from"
         )
     if study.precision != "fp32":
         raise UsageError(f"what is published is of fp32, and the study is of {study.precision}")
+    cases = [case for launch in campaign.plan.launches for case in launch.cases]
     for profile in public_profiles(
         machine.system,
         workload,
@@ -69,10 +67,13 @@ def _trainings(campaign: Campaign, machine: Machine, workload: str) -> Iterator[
         device=study.device,
         ranks_per_node=per_node,
     ):
+        place = workload, profile.framework, "train"
+        cells = [it.cell for it in cases if (it.cell.workload, it.cell.framework, it.cell.control) == place]
+        # Whole nodes, without those of servers.
+        nodes = sorted({cell.num_ranks // per_node for cell in cells if cell.num_ranks % per_node == 0})
         curves = []
-        own = [cell for cell in cells if cell.framework == profile.framework]
-        for backend, shard in dict.fromkeys((cell.backend, cell.shard) for cell in own):
-            if not capabilities(backend).exchanges:
+        for backend, shard in dict.fromkeys((cell.backend, cell.shard) for cell in cells):
+            if not (nodes and capabilities(backend).exchanges):
                 continue
             try:
                 scenario = scenario_of(

@@ -7,49 +7,36 @@ from pathlib import Path
 import click
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import loading
-from dlscale.benchmarks.cli.completion import completed_result
-from dlscale.benchmarks.cli.option_kinds import Time
 from dlscale.benchmarks.cli.options import choose_study, results_option
 
 
 @click.command()
-@click.argument("study", required=False, shell_complete=completed_result)
+@click.argument("study", required=False)
 @results_option
-@click.option("--account", help="Account to charge the jobs to; default: as before.")
-@click.option(
-    "--walltime", type=Time(), help="Maximum wall time per job, e.g. 30min or 4h; default: as before."
-)
-def resume(study: str | None, results: Path, account: str | None, walltime: float | None) -> int:
+def resume(study: str | None, results: Path) -> int:
     """Resume STUDY (a name or its beginning; default: the latest) with its original options.
 
     Finished cases are skipped, failed ones are tried again. On a system with a scheduler jobs are
-    submitted for the cases that are neither done nor in a queued or running job.
+    submitted for the cases that are neither done nor in a queued or running job; the command that
+    began the study does the same, and may name another account or wall time.
 
     \b
     Examples:
       dlscale resume
       dlscale resume weak-scaling-3a9f --results /scratch/results
     """  # noqa: D301
-    with loading():
-        from dlscale.benchmarks.cli.run_here import run_here
-        from dlscale.benchmarks.cli.run_jobs import submit
-        from dlscale.benchmarks.jobs import submission
-        from dlscale.benchmarks.launch.preparing import campaign_for_jobs, differences, prepare_campaign
-        from dlscale.benchmarks.records.store import Store
-        from dlscale.benchmarks.study.study import read_study_file
+    # Here, because the help does not wait for them.
+    from dlscale.benchmarks.cli.run_here import run_here
+    from dlscale.benchmarks.cli.run_jobs import submit
+    from dlscale.benchmarks.launch.preparing import campaign_for_jobs, differences, prepare_campaign
+    from dlscale.benchmarks.study.study import read_study_file
 
     folder = choose_study(results, study)
-    try:
-        file = read_study_file(folder)
-    except UsageError:
-        Store(folder).finished()  # records of another version say so
-        raise
+    file = read_study_file(folder)
     jobs = file.system.has_jobs
     if jobs and not file.system.is_here():
         raise UsageError(
-            f"{folder} was measured on {file.system.name}, and {file.system.elsewhere}; it can be resumed only there, "
-            "and reported anywhere"
+            f"{folder} was measured on {file.system.name}, and {file.system.elsewhere}; resume it there"
         )
     campaign = (campaign_for_jobs if jobs else prepare_campaign)(
         file.study,
@@ -66,5 +53,4 @@ def resume(study: str | None, results: Path, account: str | None, walltime: floa
         )
     if not jobs:
         return run_here(campaign, file.data)
-    limit = submission.walltime(file.study, file.system, walltime) if walltime else file.walltime
-    return submit(campaign, data=file.data, account=account or file.account, limit=limit, max_node_hours=None)
+    return submit(campaign, data=file.data, account=file.account, limit=file.walltime, max_node_hours=None)

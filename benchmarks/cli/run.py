@@ -1,19 +1,32 @@
-"""`dlscale run`: a study is planned, and run here, submitted or rehearsed."""
+"""`dlscale run`: a study is planned, and run here, submitted, rehearsed, or printed."""
 
 from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import replace
 
 import click
 import rich_click
 
 from dlscale.base.errors import UsageError
+from dlscale.base.redaction import redact
 from dlscale.benchmarks.cli import loading
-from dlscale.benchmarks.cli.completion import completed_study
-from dlscale.benchmarks.cli.request import Request, StudyCommand, study_options, system_of
+from dlscale.benchmarks.cli.request import (
+    Request,
+    StudyCommand,
+    data_of,
+    field_options,
+    study_of,
+    system_of,
+)
+from dlscale.benchmarks.cli.streams import say
 
 
 @click.command(cls=StudyCommand)
-@click.argument("study", shell_complete=completed_study)
-@study_options
+@click.argument("study")
+@field_options()
 @rich_click.option(
     "--in-allocation",
     panel="Where",
@@ -41,15 +54,60 @@ def run(study: str, request: Request, dry_run: bool, as_json: bool, in_allocatio
       dlscale run time-to-solution --target auc=0.98 --set momentum=0.9
     """  # noqa: D301
     if as_json and not dry_run:
-        raise UsageError(
-            "--json without --dry-run, whose cells it prints; add --dry-run, or see: dlscale report --json"
-        )
+        raise UsageError("--json without --dry-run, whose cells it prints; add --dry-run")
+    with loading():  # here, because the help does not wait for it
+        from dlscale.benchmarks.cli import plan_table, run_jobs
+        from dlscale.benchmarks.cli.run_here import run_here
+        from dlscale.benchmarks.jobs import submission
+        from dlscale.benchmarks.launch import preparing
     system = system_of(request)
-    if in_allocation and system.state == "retired":
-        raise UsageError(f"--in-allocation, but {system.elsewhere}; leave it out: the study is rehearsed")
-    with loading():  # here, because a shell that completes an option does not wait for it
-        from dlscale.benchmarks.cli.run_here import plan_and_run
-        from dlscale.benchmarks.cli.run_jobs import run_as_jobs
-    if system.has_jobs and not in_allocation:
-        return run_as_jobs(study, system, request, dry_run=dry_run, as_json=as_json)
-    return plan_and_run(study, system, request, dry_run=dry_run, as_json=as_json, in_allocation=in_allocation)
+    here = in_allocation or not system.has_jobs
+    rehearsed = not here and not system.is_here()
+    missing = list[str]()  # of the command that measures on the system what is rehearsed
+    if rehearsed:
+        lines = [f"rehearsal: {system.elsewhere}; nothing is submitted and nothing was measured"]
+        missing += ["--account", "ACCOUNT"] * (system.needs_account and not request.account)
+        device = request.fields.get("device") or system.default_device
+        if device == "gpu" and request.allow_open_ports is None:  # a rehearsal opens none
+            request = request.model_copy(update={"allow_open_ports": True})
+            missing += ["--set", "allow_open_ports=yes"]
+            lines.append("rehearsed with --set allow_open_ports=yes, which GPU backends need beyond one node")
+        for line in [] if as_json else lines:
+            say(line)
+    planned = study_of(study, system, request)
+    data, results = data_of(planned, system, request), request.results
+    prepare = preparing.prepare_campaign
+    if rehearsed:
+        prepare = preparing.campaign_for_rehearsal
+    elif not here:
+        prepare = preparing.campaign_for_jobs
+        results = submission.results_folder(system, results, named="results" in request.model_fields_set)
+    campaign = prepare(planned, system, environment_name=request.environment, data=data, results=results)
+    if in_allocation:
+        campaign = replace(campaign, nodes=submission.own_nodes(campaign))
+    if here and not dry_run:
+        return run_here(campaign, data)
+    limit = None if here else submission.walltime(planned, system, request.walltime)
+    account, most = request.account, request.max_node_hours
+    if not (dry_run or rehearsed):
+        return run_jobs.submit(campaign, data=data, account=account, limit=limit, max_node_hours=most)
+    todo = campaign.todo()
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "rows": plan_table.planned_rows(campaign.plan, todo)}))
+        return 0
+    if here:
+        run_jobs.show_commands(campaign, todo)
+        plan_table.say_plan(campaign, todo)
+        plan_table.show_plan(campaign, todo)
+        return 0
+    jobs = run_jobs.jobs_of(campaign, todo, limit, max_node_hours=most)
+    if dry_run:
+        run_jobs.show_scripts(campaign, jobs, account=account)
+    run_jobs.show_costs(campaign, jobs)
+    plan_table.show_plan(campaign, todo)
+    if not dry_run:
+        from dlscale.benchmarks.cli.rehearsal import rehearse  # with figures, which take long to import
+
+        command = redact(shlex.join(["dlscale", *sys.argv[1:], *missing]))
+        rehearse(campaign, jobs, command, account=account)
+    return 0

@@ -8,31 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import BaseModel
 
-from dlscale.base.definitions import read_json
 from dlscale.base.errors import UsageError
-from dlscale.base.strings import Data, Name, Text, plural
 from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.options import json_option, results_option, study_folders
-from dlscale.benchmarks.cli.streams import say
-from dlscale.benchmarks.records.store import BadFile, load_records
-from dlscale.benchmarks.study.study import STUDY_FILE, read_study_file
+from dlscale.benchmarks.cli.streams import say, show_table
+from dlscale.benchmarks.records.store import Store, load_records
+from dlscale.benchmarks.study.study import read_study_file
 
-
-class _Named(BaseModel):
-    name: Name
-
-
-class _Case(BaseModel):
-    cell: dict[Text, Data]
-
-
-class Planned(BaseModel):
-    """The fields of study.json that are shown; the file may be very long."""
-
-    study: _Named
-    launches: list[list[_Case]]
+COLUMNS = {
+    "study": "study",
+    "system": "system",
+    "done": "done",
+    "failed": "failed",
+    "planned": "cases",
+    "num_cells": "cells",
+    "num_launches": "launches",
+}
 
 
 @click.command()
@@ -47,50 +39,40 @@ def status(results: Path, as_json: bool) -> int:
     rows = [_row(folder) for folder in study_folders(results)]
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": rows}))
-    for row in [] if as_json else rows:
-        size = f"{plural(row['num_cells'], 'cell')} in {plural(row['num_launches'], 'launch')}"
-        say(f"{row['folder']}: {row['done']} of {row['planned']} cases done, {row['failed']} failed ({size})")
-        for text in (*map(_job_line, row["jobs"]), *row["problems"]):
-            say(f"  {text}")
+    else:
+        cells = ([row[name] for name in COLUMNS] for row in rows)
+        show_table(list(COLUMNS.values()), cells, words=("study", "system"))
+        for row in rows:
+            for text in (*map(_job_line, row["jobs"]), *row["problems"]):
+                say(f"{row['study']}: {text}")
     return FAILED_CASES if any(row["failed"] or row["problems"] for row in rows) else 0
 
 
 def _row(folder: Path) -> dict[str, Any]:
     """A study's row. Raises UsageError if its plan cannot be read."""
+    planned = Store(folder).planned()
     records, bad_files = load_records(folder)
-    records = [record for record in records if record.case.cell.control != "canary"]
-    done = {record.case.id for record in records if record.good}
     ordered = sorted(records, key=lambda record: (record.case.id, record.attempt))
+    own = [record for record in ordered if record.case.cell.control != "canary"]
+    done = {record.case.id for record in own if record.good}
     # The latest attempt says why.
-    failed = {record.case.id: record.failure for record in ordered if record.case.id not in done}
-    plan = read_json(Planned, folder / STUDY_FILE, remedy="run the study again, which writes it")
-    cases = [case for launch in plan.launches for case in launch]
+    failed = {it.case.id: it.failure for it in own if it.failure and it.case.id not in done}
     return {
         "folder": str(folder),
-        "study": plan.study.name,
-        "planned": len(cases),
-        "num_cells": len({json.dumps(case.cell, sort_keys=True) for case in cases}),
-        "num_launches": len(plan.launches),
+        "study": folder.name,
+        "system": folder.resolve().parent.name,
+        "planned": len(planned),
+        "num_cells": len({case.cell.id for case in planned}),
+        "num_launches": len({(case.block, case.position) for case in planned}),
         "done": len(done),
         "failed": len(failed),
         "jobs": _job_rows(folder),
-        "failures": dict(Counter(failure.kind for failure in failed.values() if failure)),
+        "failures": dict(Counter(failure.kind for failure in failed.values())),
         "problems": [
-            *(f"{case}: {failure.message}" for case, failure in failed.items() if failure),
-            *_bad_lines(bad_files),
+            *(f"{case}: {failure.message}" for case, failure in failed.items()),
+            *(f"{bad.path}: {bad.reason}" for bad in bad_files),
         ],
     }
-
-
-def _bad_lines(bad_files: list[BadFile]) -> list[str]:
-    """A line for each reason: the first file, and how many more."""
-    paths: dict[str, list[Path]] = {}
-    for bad in bad_files:
-        paths.setdefault(bad.reason, []).append(bad.path)
-    return [
-        f"{first}: {reason}" + f" (and {len(more)} more such files)" * bool(more)
-        for reason, (first, *more) in paths.items()
-    ]
 
 
 def _job_rows(folder: Path) -> list[dict[str, str | None]]:
@@ -106,16 +88,15 @@ def _job_rows(folder: Path) -> list[dict[str, str | None]]:
     jobs = all_jobs(folder)
     system = read_study_file(folder).system
     problem, states = system.elsewhere, {}
-    if system.is_here():
-        try:
-            states = dict(submission.job_states(system, jobs))
-        except UsageError as error:
-            problem = str(error)
+    try:
+        states = dict(submission.job_states(system, jobs)) if system.is_here() else {}
+    except UsageError as error:
+        problem = str(error)
     return [
         {
             "job": job.name,
             "id": job.id,
-            "state": str(states[job.name]) if states else "ended" if job.has_ended else "unknown",
+            "state": str(states.get(job.name, "ended" if job.has_ended else "unknown")),
             "reason": job.end_reason or (None if states else problem),
         }
         for job in jobs

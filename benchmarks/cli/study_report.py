@@ -17,7 +17,6 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.completion import completed_result
 from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.options import results_option
 from dlscale.benchmarks.cli.plan_table import counted
@@ -45,7 +44,7 @@ predicted_option = click.option(
 
 def study_options(command: F) -> F:
     """Add STUDY and --results."""
-    argument = click.argument("name", metavar="[STUDY]", required=False, shell_complete=completed_result)
+    argument = click.argument("name", metavar="[STUDY]", required=False)
     return argument(results_option(command))
 
 

@@ -190,7 +190,6 @@ def jobs_of(
     jobs, warnings = cut(
         campaign.plan, launches, system.policy, limit=limit, min_nodes=least, first_index=first_index
     )
-    warnings = (*campaign.plan.warnings, *warnings)
     if limit is None:
         warnings += ("the partition's wall-time limit is unknown; set one with --walltime",)
     if unused := [job for job in jobs if job.num_nodes > job.largest]:

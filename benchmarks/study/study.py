@@ -364,7 +364,7 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
 def system_defaults(study: Study, system: System, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that a system has values for; those of a preset only where the user names no other."""
     values: dict[str, Any] = {"device": system.default_device}
-    if own := system.defaults:
+    if (own := system.defaults) and study.target is None:  # goals are those of the study's own presets
         values["frameworks"] = own.frameworks
         if changes.get("preset") in (None, own.preset):
             batch = own.local_batch if study.scaling_mode == "weak" else None

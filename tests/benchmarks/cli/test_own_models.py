@@ -66,18 +66,6 @@ def test_a_keras_file_is_planned_over_what_can_train_it(tmp_path, dlscale, mista
     assert not {"tf_collective", "grpc_ps"} & {row["backend"] for row in rows}
 
 
-def test_a_path_may_have_blanks_and_accents(tmp_path, dlscale, monkeypatch):
-    path = tmp_path / "with a blank" / "mon réseau.py"
-    path.parent.mkdir()
-    path.write_text(TORCH)
-    monkeypatch.setattr(own_models, "ask", lambda path, _: read_facts(path))  # without another process
-    status, out, err = dlscale(
-        "run", "weak-scaling", "--dry-run", "--workloads", str(path), "--ranks", "1,2", "--json"
-    )
-    assert status == 0, err
-    assert {row["workload"].partition("@")[0] for row in json.loads(out)["rows"]} == {"mon_reseau.py"}
-
-
 ONE_LAYER = """
 def One(*_):
     return torch.nn.Linear(6, 2)

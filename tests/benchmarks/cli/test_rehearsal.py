@@ -1,13 +1,11 @@
 """Rehearsals of studies on systems that are not here: published facts, scripts, plans, predictions."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from dlscale.base.definitions import names
-from dlscale.benchmarks.cli import cli
 from dlscale.benchmarks.records.prediction import read_predictions
 from dlscale.benchmarks.systems import system as system_module
 from dlscale.benchmarks.systems.system import load_system
@@ -37,17 +35,11 @@ def test_the_preset_that_a_system_has_anyway_may_be_named(dlscale):
 
 
 def test_nodes_that_are_billed_and_not_used_are_said_before_the_jobs(dlscale):
-    _, text, _ = dlscale("run", "weak-scaling", "--dry-run", "--system", "theta", "--nodes", "4")
-    warning = text.index(
-        "the partition's minimum is 128 nodes: 1 job that needs at most 4 will be billed for them"
-    )
-    assert warning < text.rindex("job-000")
-
-
-def test_a_partition_that_bills_fewer_nodes_is_named(dlscale):
     _, text, _ = dlscale("run", "weak-scaling", "--dry-run", "--system", "aurora", "--nodes", "1,2")
-    assert "minimum is 256 nodes: 1 job that needs at most 2 will be billed" in text
-    assert "them; cheaper: --partition debug-scaling or debug\n" in text
+    warning = (
+        "minimum is 256 nodes: 1 job that needs at most 2 will be billed for them; cheaper: --partition debug"
+    )
+    assert text.index(warning) < text.rindex("job-000")
 
 
 def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(rehearse, tmp_path):
@@ -75,7 +67,7 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(rehears
     page = (folder / "report.html").read_text()
     for text in ("simulated: predicted by a model, nothing was run", "What it rests on", "job-001"):
         assert text in page
-    stem = "hep_cnn-paper-weak-predicted"
+    stem = "hep_cnn-paper-tensorflow-weak-predicted"
     drawn = sorted(path.name for path in (folder / "figures").iterdir())
     assert drawn == [f"{stem}.{kind}" for kind in ("csv", "jsonl", "pdf", "png", "svg")]
     records = read_predictions(folder / "figures" / f"{stem}.jsonl")
@@ -95,41 +87,17 @@ SCHEDULED = [name for name in names("systems") if load_system(name).has_jobs]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["weak-scaling", "strong-scaling"])
 @pytest.mark.parametrize("system", SCHEDULED)
-def test_every_system_with_jobs_has_a_plan_of_every_workload(system, kind, tmp_path, capsys):
-    words = [
-        "run",
-        kind,
-        "--dry-run",
-        "--system",
-        system,
-        "--workloads",
-        ",".join(NAMES),
-        "--results",
-        str(tmp_path),
-    ]
-    assert cli.main(words, standalone_mode=False) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_every_system_with_jobs_has_a_plan_of_every_workload(system, tmp_path, dlscale):
+    words = ["--dry-run", "--system", system, "--workloads", ",".join(NAMES), "--results", tmp_path]
+    status, out, err = dlscale("run", "weak-scaling", *words)
+    assert status == 0, err
+    lines = out.splitlines()
     assert lines[0].endswith("nothing is submitted and nothing was measured")
-    # The published global batches of CosmoGAN and GPT take hours of a node per launch: too long for three queues.
-    refused = kind == "strong-scaling" and system in ("theta", "frontier", "polaris")
-    expected = "is too short: (cosmogan|gpt)" if refused else "node-hours used per case"
-    assert any(re.search(expected, line) for line in lines)
-    assert any("rehearsed as if allow_open_ports" in line for line in lines) == (
+    assert any(line.startswith("job      nodes") for line in lines)
+    assert any("rehearsed with --set allow_open_ports" in line for line in lines) == (
         load_system(system).default_device == "gpu"
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("system", SCHEDULED)
-def test_every_system_with_jobs_has_a_plan_of_a_time_to_solution(system, tmp_path, capsys):
-    words = ["run", "time-to-solution", "--dry-run", "--system", system, "--results", str(tmp_path)]
-    assert cli.main(words, standalone_mode=False) == 0
-    text = capsys.readouterr().out
-    assert text.splitlines()[0].endswith("nothing is submitted and nothing was measured")
-    assert "hep_cnn" in text
-    assert "16  train" in text, "16 samples per rank, as trainings on this machine have"
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -165,5 +133,4 @@ def test_the_speed_of_a_study_with_a_target_is_rehearsed(dlscale, tmp_path):
     status, out, err = dlscale("run", "time-to-solution", "--system", "cori", "--results", tmp_path)
     assert status == 0, err
     assert "hep_cnn tiny in torch, weak scaling on cori" in out
-    (file,) = tmp_path.glob("cori/rehearsal-*/rehearsal.json")
-    assert " --preset tiny --frameworks torch --batch 16" in json.loads(file.read_text())["command"]
+    assert "16  train" in out, "16 samples per rank, as trainings on this machine have"

@@ -4,7 +4,7 @@ import pytest
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.request import Request, data_of, request_of
+from dlscale.benchmarks.cli.request import data_of, request_of, study_of
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import load_study
@@ -81,8 +81,10 @@ def test_a_study_file_of_the_users_has_the_last_word_too(tmp_path):
     ],
 )
 def test_data_belong_to_the_preset(options, data):
-    assert data_of(load_system("cori"), request_of({"set_": options})) == data
-    assert data_of(load_system("local"), Request()) is None
+    request = request_of({"set_": options})
+    for system, expected in (("cori", data), ("local", request.data)):
+        machine = load_system(system)
+        assert data_of(study_of("weak-scaling", machine, request), machine, request) == expected
 
 
 @pytest.mark.parametrize(
@@ -101,14 +103,6 @@ def test_gpus_that_nodes_do_not_have_are_refused(system, asked, words):
         cells(system, nodes=[1], **asked)
 
 
-def test_a_plan_says_what_it_took_from_the_system_and_why(dlscale, tmp_path):
-    command = "run weak-scaling --dry-run --system cori --nodes 1,2 --results"
-    status, text, _ = dlscale(*command.split(), tmp_path)
-    assert status == 0
-    said = "defaults of cori: frameworks tensorflow; preset paper; data synthetic (as published"
-    assert said in " ".join(text.split())
-
-
 def test_gpu_nodes_without_a_way_to_exchange_are_not_billed(dlscale, mistake, tmp_path, monkeypatch):
     command = ("run", "weak-scaling", "--dry-run", "--system", "perlmutter", "--nodes", "1,2,4")
     command = (*command, "--walltime", "4h", "--results")
@@ -117,6 +111,6 @@ def test_gpu_nodes_without_a_way_to_exchange_are_not_billed(dlscale, mistake, tm
         text = " ".join((out + err).split())
         assert status == 0
         assert "hep_cnn torch nccl (allow_open_ports=True) 16 4 128 train" in text
-        assert ("on perlmutter add --set allow_open_ports=yes" in text) == (not words)
+        assert ("rehearsed with --set allow_open_ports=yes" in text) == (not words)
     monkeypatch.setattr(System, "is_here", lambda _: True)
     assert "backend nccl was asked for across machines" in mistake(*command, tmp_path)
