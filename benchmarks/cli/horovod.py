@@ -9,8 +9,6 @@ import sys
 import time
 
 import click
-from rich.console import Console
-from rich.markup import escape
 
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import run_command
@@ -27,25 +25,11 @@ def horovod(system: str, environment: str | None) -> None:
 
     HOROVOD_GPU_OPERATIONS=NCCL and Horovod's other build variables are passed on to it; CXX names the compiler.
     """
-    machine = load_system(system)
+    machine, begin = load_system(system), time.monotonic()
     name = environment or default_environment(machine)
-    target = find_installation(machine, name)
-    begin = time.monotonic()
-    console = Console()
-    with console.status(f"Horovod for {escape(name)}") as status:  # draws nothing where there is no terminal
-
-        def show(line: str) -> None:
-            seconds = format_seconds(time.monotonic() - begin)
-            status.update(escape(f"{seconds}  {line}"[: console.width - 4]))
-
-        facts = build_horovod(target, tell=lambda text: click.echo(text), show=show)
-    click.echo(f"Horovod {facts.horovod} is ready in {name} after {format_seconds(time.monotonic() - begin)}")
-
-
-def main() -> None:
-    """Run the command and exit: 0 Horovod is installed, 1 it is not."""
-    sys.exit(run_command(horovod, "make horovod"))
+    release = build_horovod(find_installation(machine, name), tell=lambda text: click.echo(text))
+    click.echo(f"Horovod {release} is ready in {name} after {format_seconds(time.monotonic() - begin)}")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(horovod, "make horovod"))
