@@ -64,7 +64,7 @@ collectives-setup: .venv  ## Install the libraries that `make collectives` compa
 	@$(BIN)/dlscale collectives setup $(call option,BACKENDS)
 
 collectives: .venv  ## Collectives over message sizes: the ring versus other libraries (OPERATIONS=all SIZES=4KiB:256MiB:x4 RANKS=2)
-	@$(BIN)/dlscale collectives $(foreach name,SYSTEM NODES RANKS_PER_NODE ENVIRONMENT ALLOW_OPEN_PORTS OPERATIONS SIZES RANKS BACKENDS LAUNCHES BUDGET RESULTS,$(call option,$(name)))
+	@$(BIN)/dlscale collectives $(foreach name,SYSTEM NODES OPERATIONS SIZES RANKS BACKENDS LAUNCHES BUDGET RESULTS,$(call option,$(name)))
 
 figures: .venv  ## Published figures in their own layout, with predictions and our series (FIGURE=, ON=a system of ours)
 	@$(BIN)/dlscale figures --published $(FIGURE_NAMES) $(call option,ON) $(RESULTS_OPTION)

@@ -114,10 +114,9 @@ def heading(run: MessageSizeRun, collective: str, num_ranks: int) -> str:
 
 
 def sentences(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> Iterator[str]:
-    """What the tables do not say: whether the machine was busy, their bound, what was tried, clocks of nodes."""
+    """What the tables do not say: whether the machine was busy, their bound, and what was tried."""
     if run.busy:
         yield f"The machine was busy: {run.busy}. Rates are too low; of launches in turn ratios hold better."
-    measured = [launch for launch in launches if launch.purpose == "measured"]
     yield (
         f"Medians over {plural(run.num_blocks, 'launch')} of each launch's median call. *: the library's best setting "
         f"at that size. of bound: relative to {_bound(run)}. See docs/ring.md."
@@ -125,13 +124,6 @@ def sentences(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> Ite
     tried = Counter(launch.backend for launch in launches if launch.purpose == "tuning")
     if tried:
         yield f"Settings tried: {', '.join(f'{name} {num}' for name, num in tried.items())}."
-    blocks = [block for launch in measured for block in launch.samples]
-    if trips := sorted(time for block in blocks for time in block.round_trip_nanoseconds):
-        skew = np.median([skew for block in blocks for skew in block.spread_nanoseconds])
-        yield (
-            f"Between nodes a message takes {trips[len(trips) // 2]} ns there and back ({trips[0]} to {trips[-1]}); "
-            f"ranks start {number(1e-3 * float(skew))} us apart."
-        )
 
 
 def _bound(run: MessageSizeRun) -> str:

@@ -17,7 +17,6 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +191,7 @@ def describe(target: Installation) -> dict[str, Any]:
 
 def checkout() -> Path:
     """The folder with the sources. Raises UsageError in a bare installation."""
-    top = Path(str(resources.files("dlscale.benchmarks"))).resolve().parent
+    top = Path(__file__).resolve().parents[1]
     if not (top / "constraints.txt").is_file():
         raise UsageError(
             f"{redact(str(top))} has no constraints.txt; build Horovod from a checkout of dlscale"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +12,14 @@ from rich.console import Console
 from rich.text import Text
 
 from dlscale.base.errors import UsageError, unknown
-from dlscale.base.files import make_folder
 from dlscale.base.quantities import format_seconds, parse_sizes
 from dlscale.benchmarks.cli import FAILED_CASES, SubVerbs, interrupted_status
 from dlscale.benchmarks.cli.option_kinds import Counts, Read, Time, Words
-from dlscale.benchmarks.cli.options import YES, json_option, results_option
+from dlscale.benchmarks.cli.options import json_option, results_option
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES, OPERATIONS
 from dlscale.collectives import capabilities, with_capability
 
 if TYPE_CHECKING:
-    from dlscale.benchmarks.message_sizes.machine import Machine
     from dlscale.benchmarks.records.message_sizes import Collective
 
 
@@ -36,13 +33,6 @@ EVERY_PEER = "ring, mpi (mpich, openmpi, intelmpi), gloo, horovod; on GPUs " + "
 Sizes = partial(Read, "sizes", parse_sizes)  # a list or a range, in bytes
 
 
-environments_option = click.option(
-    "--environments",
-    type=click.Path(path_type=Path),
-    default=Path(".peers"),
-    show_default=True,
-    help="Folder with the libraries' environments.",
-)
 backends_option = click.option(
     "--backends",
     type=Words(),
@@ -52,13 +42,12 @@ backends_option = click.option(
 )
 
 
-def _messages() -> str:
-    """What a message of S bytes on P ranks is, a line for each operation."""
-    lines = [f"  {operation.name:16}{operation.message}" for operation in OPERATIONS]
-    return "\b\nA message of S bytes on P ranks:\n" + "\n".join(lines)
+MESSAGES = "\n".join(f"  {operation.name:16}{operation.message}" for operation in OPERATIONS)
 
 
-@click.group(cls=SubVerbs, invoke_without_command=True, epilog=_messages())
+@click.group(
+    cls=SubVerbs, invoke_without_command=True, epilog=f"\b\nA message of S bytes on P ranks:\n{MESSAGES}"
+)
 @click.option(
     "--operations",
     type=Words(),
@@ -74,9 +63,6 @@ def _messages() -> str:
     "--system", help="System whose nodes to span: a known name or a .toml file; inside a job of its."
 )
 @click.option("--nodes", type=Counts(), help="Numbers of the job's nodes, instead of --ranks: 2, or 2,4.")
-@click.option("--ranks-per-node", type=click.IntRange(min=1), help="Ranks per node; default: the system's.")
-@click.option("--environment", help="Environment of the system; default: its first.")
-@click.option("--allow-open-ports", **YES, help="Allow libraries with unauthenticated sockets to span nodes.")
 @backends_option
 @click.option(
     "--launches", type=click.IntRange(min=1), default=3, show_default=True, help="Launches per setting."
@@ -84,7 +70,6 @@ def _messages() -> str:
 @click.option(
     "--budget", type=Time(), default="14min", show_default=True, help="Wall time of the run: 90s, 14min, 1h."
 )
-@environments_option
 @results_option
 @json_option
 @click.pass_context
@@ -107,30 +92,43 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     if ctx.invoked_subcommand:
         return 0
     from dlscale.benchmarks.launch import signals
-    from dlscale.benchmarks.message_sizes.run import Run, RunRequest
+    from dlscale.benchmarks.message_sizes.machine import nodes_of_job, this_node
+    from dlscale.benchmarks.message_sizes.run import Run
 
     if not options["budget"]:
         raise UsageError("--budget 0 leaves no time to measure; give for example 2min")
-    machine, counts = _machine(options, results)
+    collectives, system, counts = _collectives(options["operations"]), options["system"], options["ranks"]
+    if system:
+        machine = nodes_of_job(system, counts=options["nodes"] or [], names=options["backends"])
+        counts = [(machine.ranks_per_node or 1) * number for number in options["nodes"]]
+    elif options["nodes"]:
+        raise UsageError("--nodes without a --system; name one, or give --ranks")
+    else:
+        machine = this_node(options["backends"], collectives)
     if min(counts) < 2:
         raise UsageError("--ranks 1: allreduce needs several ranks; give 2 or more")
-    request = RunRequest(
-        sizes=options["sizes"],
-        collectives=_collectives(options["operations"]),
-        rank_counts=counts,
-        backends=options["backends"],
-        num_blocks=options["launches"],
-        budget_seconds=options["budget"],
-        machine=machine,
-    )
     console = Console(stderr=True)
     with console.status("preparing", refresh_per_second=0.5) as status:
-        show = (lambda text: status.update(_one_line(text))) if console.is_terminal else _tell
-        run = Run(request, tell=_tell, progress=show)
-        for state in run.prepare(results).peers:
-            if state.unusable:
-                _tell(f"{state.title} is left out: {state.unusable}")
-        _tell(f"measuring for {format_seconds(request.budget_seconds)} at most into {run.folder}")
+        show = (
+            (lambda text: status.update(Text(text, no_wrap=True, overflow="ellipsis")))
+            if console.is_terminal
+            else _tell
+        )
+        run = Run(
+            machine=machine,
+            sizes=options["sizes"],
+            collectives=collectives,
+            rank_counts=counts,
+            num_blocks=options["launches"],
+            budget_seconds=options["budget"],
+            tell=_tell,
+            progress=show,
+        )
+        run.prepare(results)
+        for found in machine.libraries.values():
+            if found.state.unusable:
+                _tell(f"{found.state.title} is left out: {found.state.unusable}")
+        _tell(f"measuring for {format_seconds(run.budget_seconds)} at most into {run.folder}")
         try:
             with signals.deferred():
                 run.measure()
@@ -144,8 +142,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
 
 @collectives.command("setup")
 @backends_option
-@environments_option
-def setup(backends: list[str], environments: Path) -> int:
+def setup(backends: list[str]) -> int:
     """Install each backend into an environment of its own.
 
     Existing environments are left alone. Exit status 2 if a backend could not be installed.
@@ -153,11 +150,10 @@ def setup(backends: list[str], environments: Path) -> int:
     \b
     Example: dlscale collectives setup --backends mpich,openmpi
     """  # noqa: D301
-    from dlscale.benchmarks.message_sizes.peers import choose_peers, place_of, set_up
+    from dlscale.benchmarks.message_sizes.peers import choose_peers, set_up
 
-    peers = choose_peers(backends)
     missing = [
-        peer.title for peer in peers if set_up(peer, place_of(peer.name, environments), tell=click.echo)
+        peer.title for peer in choose_peers(backends) if peer.packages and set_up(peer, tell=click.echo)
     ]
     if missing:
         click.echo(f"not installed: {', '.join(missing)} (see the errors above)")
@@ -196,34 +192,8 @@ def _show(folder: Path, *, as_json: bool) -> int:
     return FAILED_CASES if failures else 0
 
 
-def _one_line(text: str) -> Text:
-    return Text(text, no_wrap=True, overflow="ellipsis")
-
-
 def _tell(text: str) -> None:
     click.echo(text, err=True)
-
-
-def _machine(options: Mapping[str, Any], results: Path) -> tuple[Machine, list[int]]:
-    """This node or those of a job, and the numbers of ranks. Raises UsageError."""
-    from dlscale.benchmarks.message_sizes.machine import ThisNode, cluster_here, usable_cpus
-
-    if not options["system"]:
-        for option in ("nodes", "ranks_per_node", "environment"):
-            if options[option]:
-                raise UsageError(
-                    f"--{option.replace('_', '-')} without a --system; name one, or give --ranks"
-                )
-        return ThisNode(environments=options["environments"], cpus=usable_cpus()), options["ranks"]
-    cluster = cluster_here(
-        options["system"],
-        nodes=options["nodes"],
-        environment_name=options["environment"],
-        ranks_per_node=options["ranks_per_node"],
-        folder=make_folder(results).absolute(),
-        allow_open_ports=bool(options["allow_open_ports"]),
-    )
-    return cluster, [cluster.ranks_per_node * number for number in options["nodes"]]
 
 
 def _collectives(words: list[str]) -> list[Collective]:

@@ -10,4 +10,4 @@ if __name__ == "__main__":
         package = types.ModuleType("dlscale")
         package.__path__ = [str(Path(__file__).resolve().parents[2])]
         sys.modules["dlscale"] = package
-    importlib.import_module("dlscale.benchmarks.message_sizes.rank").start()
+    importlib.import_module("dlscale.benchmarks.message_sizes.rank").start(Path(sys.argv[1]))

@@ -34,8 +34,6 @@ class CollectiveOperation:
     # Who sends may be done before another rank has started, whose own time then misses what was sent before. In all
     # other operations somebody ends after all have started.
     from_first_start: bool = False
-    # It reads and writes every byte once, just as an addition to all of the message does, which thus bounds it.
-    memory_bound: bool = False
 
     def num_elements(self, message_bytes: int, size: int) -> int:
         """Elements of a message on `size` ranks."""
@@ -92,7 +90,6 @@ OPERATIONS = (
         bus_factor=lambda size: 2 * (size - 1) / size,
         given=_own,
         wanted=_sum,
-        memory_bound=True,
     ),
     CollectiveOperation(
         name="reduce_scatter",

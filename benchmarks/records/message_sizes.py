@@ -32,7 +32,7 @@ Collective = Annotated[str, AfterValidator(_known)]
 Purpose = Literal["tuning", "measured", "validity"]
 
 
-class Samples(Frozen):
+class Samples(Frozen, extra="ignore"):  # earlier versions wrote more
     """One block of calls."""
 
     operation: Name  # "mpi", "ring", "stream", "gloo" ...
@@ -43,14 +43,12 @@ class Samples(Frozen):
     num_warmup: NonNegativeInt  # untimed calls on this size before the first block
     # [rank][call], on each rank's own clock; of a broadcast from the first start
     nanoseconds: list[list[NonNegativeInt]]
-    # [call]: start skew between ranks; between nodes their clocks are compared, to half a round trip (below)
-    spread_nanoseconds: list[NonNegativeInt]
-    # On several nodes: of a message between two of them, before and after the block.
-    round_trip_nanoseconds: list[NonNegativeInt] = []
+    spread_nanoseconds: list[NonNegativeInt]  # [call]: start skew between ranks; none between nodes' clocks
 
     @model_validator(mode="after")
     def _whole(self) -> Samples:
-        lengths = {len(times) for times in (*self.nanoseconds, self.spread_nanoseconds)}
+        spread = [self.spread_nanoseconds] if self.spread_nanoseconds else []
+        lengths = {len(times) for times in (*self.nanoseconds, *spread)}
         if len(lengths) > 1 or 0 in lengths or not self.nanoseconds:
             raise ValueError(
                 "nanoseconds and spread_nanoseconds need as many calls on every rank, and one at least"
@@ -69,12 +67,12 @@ class CellFailure(Frozen):
 
 
 class MessageSizeLaunch(Frozen, extra="ignore"):  # earlier versions wrote more
-    """One mpiexec, from its start to its end."""
+    """One mpiexec, from its start to its end. What it is to do comes first; its launch fills in the rest."""
 
     schema_version: Literal[6] = SCHEMA_VERSION
-    purpose: Purpose
+    purpose: Purpose = "measured"
     block: NonNegativeInt  # launches of one block ran close in time
-    position: NonNegativeInt  # in the order of all launches
+    position: NonNegativeInt = 0  # in the order of all launches
     # The position of the first of the launches that ran at the same time and took turns: their rounds with one number
     # were measured right after each other. None: it was alone.
     together: NonNegativeInt | None = None
@@ -86,11 +84,10 @@ class MessageSizeLaunch(Frozen, extra="ignore"):  # earlier versions wrote more
     num_ranks: PositiveInt
     num_nodes: PositiveInt = 1
     operations: list[Text] = []  # asked for: "mpi", an allreduce, or "mpi:broadcast"
-    command: Text
-    started: Text  # UTC
-    seconds: float  # of its own: without those in which it waited for its turns
+    command: Text = ""
+    started: Text = ""  # UTC
+    seconds: float = 0.0  # of its own: without those in which it waited for its turns
     library: Text | None = None  # as the MPI names itself
-    barrier: Text | None = None
     samples: list[Samples] = []
     failures: list[CellFailure] = []
     failure: Text | None = None  # of the launch as a whole

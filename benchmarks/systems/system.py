@@ -165,6 +165,7 @@ class Policy(Frozen):
     max_sizes: PositiveInt = 4
     max_factor: PositiveInt = 8
     margin: float = 1.25  # a job's wall time / its estimate
+    open_ports: bool = False  # dlscale collectives may measure libraries with unauthenticated sockets
 
 
 class Defaults(Frozen):

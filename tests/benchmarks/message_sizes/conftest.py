@@ -1,20 +1,15 @@
-"""Peers whose mpiexec is a script of ours."""
+"""A machine whose only library has a script of ours for an mpiexec."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.message_sizes.launch import LaunchOrder
-from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting, Place
-
-HEADER = '{"kind": "launch", "library": "MPICH 5", "thread_level": "single", "barrier": "shared"}'
-BLOCK = (
-    '{"kind": "block", "operation": "mpi", "message_bytes": 4096, "round": 0, "num_warmup": 5, '
-    '"nanoseconds": [[1000, 1100], [1050, 1090]], "spread_nanoseconds": [10, 20], '
-    '"round_trip_nanoseconds": [60, 65]}'
-)
-FAILURE = '{"kind": "failure", "operation": "mpi", "message_bytes": 4096, "reason": "wrong result"}'
-END = '{"kind": "end"}'
+from dlscale.benchmarks.message_sizes import peers
+from dlscale.benchmarks.message_sizes.machine import Found, Machine
+from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting
+from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, PeerState
+from dlscale.benchmarks.systems.system import load_system
 
 
 @pytest.fixture
@@ -29,29 +24,47 @@ def peer() -> Peer:
 
 
 @pytest.fixture
-def order(peer: Peer) -> LaunchOrder:
-    return LaunchOrder(
-        purpose="measured",
+def order() -> MessageSizeLaunch:
+    return MessageSizeLaunch(
         block=1,
-        peer=peer,
-        setting=peer.settings[0],
+        backend="mpich",
+        setting="default",
+        variables={},
+        thread_level="single",
         num_ranks=2,
-        sizes=(4096, 8192),
-        operations=("mpi", "stream"),
-        seconds=1.5,
-        limit_seconds=66,
+        operations=["mpi", "stream"],
     )
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / ".peers" / "mpich")
+def machine(peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    monkeypatch.setattr(peers, "PEERS", tmp_path / ".peers")
+    return machine_of(peer)
 
 
-def write_mpiexec(place: Place, body: str) -> None:
-    """An mpiexec that does `body`; $output is the file that the program would write, in $folder."""
-    place.mpiexec.parent.mkdir(parents=True, exist_ok=True)
-    find = 'for word in "$@"; do [ "$last" = --folder ] && folder=$word; last=$word; done\n'
-    find += "output=$folder/samples.jsonl\n"
-    place.mpiexec.write_text(f"#!/bin/bash\n{find}{body}\n")
-    place.mpiexec.chmod(0o755)
+def machine_of(*peers: Peer) -> Machine:
+    return Machine(
+        system=load_system("local").model_copy(update={"launcher": "mpiexec"}),
+        libraries={
+            peer.name: Found(
+                peer,
+                peer.installation(),
+                PeerState(name=peer.name, title=peer.title, versions={}, unusable=None),
+            )
+            for peer in peers
+        },
+        cpus=[0, 1],
+    )
+
+
+@pytest.fixture
+def write_mpiexec(machine: Machine) -> Callable[[str], None]:
+    """write_mpiexec(body): $folder is the launch's folder, $output the file that rank 0 would write there."""
+
+    def write(body: str) -> None:
+        path = machine.libraries["mpich"].installation.mpiexec
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/bash\nfolder=${{@: -1}}\noutput=$folder/samples.jsonl\n{body}\n")
+        path.chmod(0o755)
+
+    return write

@@ -1,118 +1,101 @@
-"""Setting peers up: each step told, nothing done twice, and a failure remembered with its reason."""
+"""Setting peers up: each step told, nothing done twice, and a failure told with its reason."""
 
-import re
-import stat
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
-from dlscale.base.errors import UsageError
-from dlscale.benchmarks.message_sizes import peers as setup
-from dlscale.benchmarks.message_sizes.peers import Peer, Place, choose_peers, load_peers
+from dlscale.benchmarks.cli import main
+from dlscale.benchmarks.message_sizes import peers
+from dlscale.benchmarks.message_sizes.peers import choose_peers, load_peers
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES
 from dlscale.benchmarks.systems.start import Installation
 
+Setup = Callable[..., tuple[int, list[str]]]
+
 
 @pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
-    """pip and the compiler do nothing; what pip was asked for is listed."""
-    asked: list[Sequence[str]] = []
+def setup(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Setup:
+    """setup(backend): exit status and lines; pip installs empty packages, or fails with `complaint`."""
 
-    def pip_install(place: Place, packages: Sequence[str]) -> None:
-        asked.append(packages)
+    def run(backend: str, complaint: str = "") -> tuple[int, list[str]]:
+        def pip(command: list[Any], **options: Any) -> CompletedProcess[str]:
+            assert options["env"]["PIP_CONSTRAINT"].endswith("constraints.txt")
+            for name in command[command.index("--quiet") + 1 :] if not complaint else ():
+                add(Path(command[0]).parents[1], name)
+            return CompletedProcess(command, bool(complaint), "", complaint)
 
-    def create(folder: Path, **_: object) -> None:
-        (folder / "bin").mkdir(parents=True, exist_ok=True)
-        (folder / "bin" / "python").touch()
+        def add(prefix: Path, name: str) -> None:
+            folder = prefix / "lib/python3.11/site-packages" / f"{name}-1.dist-info"
+            folder.mkdir(parents=True)
+            local = "+cpu" if name == "torch" else ""
+            (folder / "METADATA").write_text(f"Name: {name}\nVersion: {peers.pins()[name]}{local}\n")
 
-    monkeypatch.setattr(setup, "pip_install", pip_install)
-    monkeypatch.setattr(setup.venv, "create", create)
-    return asked
+        def build(target: Installation, *, tell: Callable[[str], None]) -> None:
+            tell("compiling")
+            add(target.prefix, "horovod")
 
+        monkeypatch.setattr(peers, "PEERS", tmp_path)
+        monkeypatch.setattr(peers.subprocess, "run", pip)
+        monkeypatch.setattr(peers.venv, "create", lambda folder, **_: folder.mkdir(exist_ok=True))
+        monkeypatch.setattr(peers, "build_horovod", build)
+        with pytest.raises(SystemExit) as ended:
+            main(["collectives", "setup", "--backends", backend])
+        return int(ended.value.code or 0), capsys.readouterr().out.splitlines()
 
-def test_a_second_time_nothing_is_installed(peer: Peer, place: Place, no_network: list[Sequence[str]]):
-    told: list[str] = []
-    assert setup.set_up(peer, place, tell=told.append) is None
-    assert told[0] == "mpich: creating its environment"
-    assert told[-1] == "mpich: ready"
-    assert setup.unusable(peer, place) is None
-    assert stat.S_IMODE(place.note.stat().st_mode) == 0o600
-
-    setup.set_up(peer, place, tell=told.append)
-    assert no_network == [["mpich"]]
-    assert re.search(r"mpich: already installed \(python 3\.\d+, mpich [0-9.]+\)", told[-2])
-
-
-def test_a_failure_is_told_and_remembered_and_tried_again(
-    peer: Peer, place: Place, no_network: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
-):
-    def offline(place: Place, packages: Sequence[str]) -> None:
-        raise UsageError("pip install: ERROR: no network")
-
-    told: list[str] = []
-    with monkeypatch.context() as patched:
-        patched.setattr(setup, "pip_install", offline)
-        setup.set_up(peer, place, tell=told.append)
-    assert told[-1] == "mpich: not installed: pip install: ERROR: no network"
-    assert setup.unusable(peer, place) == "could not be installed: pip install: ERROR: no network"
-    assert setup.set_up(peer, place, tell=told.append) is None
+    return run
 
 
-def test_what_was_never_set_up_or_for_other_packages(
-    peer: Peer, place: Place, no_network: list[Sequence[str]]
-):
-    assert setup.unusable(peer, place) == "not set up; make collectives-setup installs it"
-    setup.set_up(peer, place, tell=print)
-    other = peer.model_copy(update={"packages": ["mpich", "numpy"]})
-    assert str(setup.unusable(other, place)).startswith("set up for another version of this benchmark")
+@pytest.mark.parametrize("backend", ["intelmpi", "horovod"])
+def test_a_second_time_nothing_is_installed(setup: Setup, backend: str):
+    (peer,) = choose_peers([backend])
+    assert str(peer.unusable()).endswith("make collectives-setup installs it")
+    status, told = setup(backend)
+    assert (status, told[0], told[-1]) == (0, f"{backend}: creating its environment", f"{backend}: ready")
+    assert ("horovod: compiling" in told) == (backend == "horovod")
+    assert peer.unusable() is None
+    assert set(peer.versions()) == set(peer.packages)
+    assert setup(backend, "no network") == (0, [f"{backend}: ready"])
+
+
+def test_a_failure_is_told_and_tried_again(setup: Setup):
+    status, told = setup("mpich", "WARNING: x\nERROR: no network\nERROR: no mpich")
+    assert (status, told[-2:]) == (
+        2,
+        [
+            "mpich: not installed: pip install: ERROR: no network",
+            "not installed: MPICH (see the errors above)",
+        ],
+    )
+    assert setup("mpich")[0] == 0
 
 
 def test_every_package_is_pinned():
-    pins = Path("constraints.txt").read_text().splitlines()
     for peer in load_peers():
-        for package in (*peer.packages, *filter(None, [peer.build])):
-            assert any(pin.startswith(f"{package}==") for pin in pins), package
-
-
-def test_horovod_is_built_as_everywhere(
-    peer: Peer, place: Place, no_network: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
-):
-    told: list[str] = []
-
-    def build(target: Installation, *, tell: Callable[[str], None]) -> None:
-        assert (target.prefix, target.python, target.mpiexec) == (place.folder, place.python, place.mpiexec)
-        assert target.variables == {"ROOT": str(place.folder)}
-        tell("compiling")
-
-    monkeypatch.setattr(setup, "build_horovod", build)
-    horovod = peer.model_copy(update={"build": "horovod", "kind": "torch", "variables": {"ROOT": "{prefix}"}})
-    assert setup.set_up(horovod, place, tell=told.append) is None
-    assert "mpich: compiling" in told
-
-
-def test_the_ring_runs_where_dlscale_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (ring,) = choose_peers(["ring"])
-    place = setup.place_of("ring", tmp_path)
-    assert place.folder == Path(sys.prefix)
-    monkeypatch.setattr(setup.importlib.util, "find_spec", lambda _: None)
-    told: list[str] = []
-    assert setup.set_up(ring, place, tell=told.append)
-    assert told == ["ring: not installed: not built in this environment; dlscale doctor says why"]
-    assert not place.note.exists()
+        assert set(peer.packages) <= set(peers.pins()), peer.name
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_settings_are_those_that_change_an_operation(collective):
+def test_settings_are_those_that_change_an_operation(collective: Any):
     """Defaults matter to every operation; an algorithm of the allreduce to it alone."""
-    peers = load_peers()
-    for peer, chosen in zip(peers, choose_peers([one.name for one in peers], [collective]), strict=True):
+    every = load_peers()
+    for peer, chosen in zip(every, choose_peers([one.name for one in every], [collective]), strict=True):
         kept = {setting.name for setting in chosen.settings}
         assert kept >= {setting.name for setting in peer.settings if setting.default}
-        assert all(
-            (setting.name in kept) == (collective in (setting.operations or COLLECTIVES))
-            for setting in peer.settings
-        )
         variables = "".join(name for setting in chosen.settings for name in setting.variables)
         assert collective == "allreduce" or "allreduce" not in variables.lower()
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        # Libraries between GPUs only where they are named.
+        ("all", ["ring", "mpich", "openmpi", "intelmpi", "gloo", "horovod"]),
+        ("gloo", ["gloo"]),
+        ("mpi", ["mpich", "openmpi", "intelmpi"]),  # a study's name
+    ],
+)
+def test_peers_of_a_name(asked: str, found: list[str]):
+    assert [peer.name for peer in choose_peers([asked])] == found

@@ -16,7 +16,6 @@ from dlscale.benchmarks.cli.status import Planned
 from dlscale.benchmarks.cli.study_report import stated
 from dlscale.benchmarks.jobs.jobs import JobFiles
 from dlscale.benchmarks.launch.supervisor import METADATA_FILE, collect_leftovers
-from dlscale.benchmarks.message_sizes.peers import Place, read_note
 from dlscale.benchmarks.rank.checkpoints import load_checkpoint, save_checkpoint
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.message_sizes import load_run
@@ -175,7 +174,6 @@ def damage_spools(folder: Path, choice: random.Random) -> None:
 
 
 JOB = b"""{"schema_version": 1, "index": 0, "num_nodes": 1, "seconds": 60.0, "budget_per_case": 1.0, "launches": []}"""
-NOTE = b"""{"recipe": "1a2b3c4d", "versions": {"mpi4py": "4.1.2", "torch": "2.13.0"}, "failure": null}"""
 EVENTS = b'{"event": "begin", "nodes": 2, "time": 0.5}\n{"event": "end", "reason": "done", "time": 1.5}\n' * 2
 
 
@@ -217,7 +215,4 @@ TARGETS: dict[str, Target] = {
         lambda p: load_checkpoint(p.parent, step=5),
     ),
     "predictions": file_target("a.jsonl", predictions, read_predictions),
-    "note of a library": file_target(
-        "a.json", lambda: NOTE, lambda p: read_note(Place(p.with_suffix(""))), share=0.2
-    ),
 }  # fmt: skip
