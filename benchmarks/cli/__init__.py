@@ -49,7 +49,6 @@ PANELS = {
 VERBS = {verb: text for verbs in PANELS.values() for verb, text in verbs.items()}
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
-RESUMED = ("run", "resume")  # verbs that go on where they were interrupted
 
 
 @contextmanager
@@ -61,28 +60,17 @@ def loading() -> Iterator[None]:
         raise UsageError(f"a library cannot be loaded: {redact(reason_of(error))}") from None
 
 
-class SubVerbs(click.Group):
-    """Verbs of which an unknown one is a mistake with the nearest."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb that the first word names. Raises UsageError if there is none of that name."""
-        known = self.list_commands(ctx)
-        if args[0] not in known and not ctx.resilient_parsing:
-            raise UsageError(unknown("verb", args[0], known))
-        return super().resolve_command(ctx, args)
-
-
-class _Verbs(SubVerbs):
+class _Verbs(click.Group):
     """Knows each verb's module and line of help without importing it, also for a shell that completes a verb."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
-            return None
+            if ctx.resilient_parsing:  # a shell that completes a line with a mistake in it
+                return None
+            raise UsageError(unknown("verb", cmd_name, list(VERBS)))
         with loading():
             module = importlib.import_module(f"dlscale.benchmarks.cli.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
@@ -131,8 +119,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run_command(command: click.Command, name: str, arguments: list[str] | None = None) -> int:
     """Run a command, whose mistakes are one line under its name; returns the exit status."""
-    verb = next(iter(sys.argv[1:] if arguments is None else arguments), "")
-    interrupted = f"{name}: interrupted" + "; run the same command to resume" * (verb in RESUMED)
+    interrupted = f"{name}: interrupted; what has finished is kept"
     status, mistake = FAILED_USAGE, ""
     try:
         with signals.handled(interrupted):
@@ -141,13 +128,11 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
         return returned if isinstance(returned, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
-    except (
-        BrokenPipeError,
-        SystemExit,
-    ) as error:  # click exits with 1 for the former, with 0 after completion
+    except (BrokenPipeError, SystemExit) as error:  # click exits: 1 for the former, 0 after completion
         status = BY_SIGNAL + signal.SIGPIPE if getattr(error, "code", 1) else 0
     except (KeyboardInterrupt, click.Abort) as error:
-        status, mistake = interrupted_status(error), interrupted
+        numbers = (error.__cause__ or error).args  # click makes an Abort of what has the signal's number
+        status, mistake = BY_SIGNAL + next(iter(numbers), signal.SIGINT), interrupted
     except ImportError as error:
         mistake = f"{name}: a library cannot be loaded: {redact(reason_of(error))}"
     except OSError as error:  # without a file it is about standard output
@@ -163,10 +148,3 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
             say(" ".join(visible(mistake).split()), err=True)
     drop_unwritten()
     return status
-
-
-def interrupted_status(error: BaseException) -> int:
-    """The exit status after that KeyboardInterrupt, or after what click makes of one."""
-    cause = error.__cause__ if isinstance(error, click.Abort) else error
-    known = cause.args if isinstance(cause, KeyboardInterrupt) else ()
-    return BY_SIGNAL + next(iter(known), signal.SIGINT)

@@ -13,9 +13,8 @@ from rich.text import Text
 
 from dlscale.base.errors import UsageError, unknown
 from dlscale.base.quantities import format_seconds, parse_sizes
-from dlscale.benchmarks.cli import FAILED_CASES, SubVerbs, interrupted_status
-from dlscale.benchmarks.cli.option_kinds import Counts, Read, Time, Words
-from dlscale.benchmarks.cli.options import json_option, results_option
+from dlscale.benchmarks.cli import FAILED_CASES
+from dlscale.benchmarks.cli.options import Counts, Read, Time, Words, json_option, results_option
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES, OPERATIONS
 from dlscale.collectives import capabilities, with_capability
 
@@ -45,9 +44,7 @@ backends_option = click.option(
 MESSAGES = "\n".join(f"  {operation.name:16}{operation.message}" for operation in OPERATIONS)
 
 
-@click.group(
-    cls=SubVerbs, invoke_without_command=True, epilog=f"\b\nA message of S bytes on P ranks:\n{MESSAGES}"
-)
+@click.group(invoke_without_command=True, epilog=f"\b\nA message of S bytes on P ranks:\n{MESSAGES}")
 @click.option(
     "--operations",
     type=Words(),
@@ -129,14 +126,8 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
             if found.state.unusable:
                 _tell(f"{found.state.title} is left out: {found.state.unusable}")
         _tell(f"measuring for {format_seconds(run.budget_seconds)} at most into {run.folder}")
-        try:
-            with signals.deferred():
-                run.measure()
-        except KeyboardInterrupt as error:
-            _tell(
-                f"\ndlscale: interrupted; finished launches are saved: dlscale collectives report {run.folder}"
-            )
-            return interrupted_status(error)
+        with signals.deferred():
+            run.measure()
     return _show(run.folder, as_json=as_json)
 
 

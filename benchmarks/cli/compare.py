@@ -34,8 +34,7 @@ from dlscale.analysis.render import screen
 from dlscale.analysis.render.text import as_data, rows_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import INSUFFICIENT_DATA, NOT_COMPARABLE
-from dlscale.benchmarks.cli.option_kinds import Counts, Words
-from dlscale.benchmarks.cli.options import choose_study, json_option, results_option
+from dlscale.benchmarks.cli.options import Counts, Words, choose_study, json_option, results_option
 from dlscale.benchmarks.cli.study_report import ended, first_of, load
 
 

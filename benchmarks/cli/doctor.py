@@ -12,8 +12,7 @@ from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
 from dlscale.benchmarks.cli import FAILED_USAGE
-from dlscale.benchmarks.cli.option_kinds import Words
-from dlscale.benchmarks.cli.options import json_option
+from dlscale.benchmarks.cli.options import Words, json_option
 from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.probe import Probe, Question, gpu_makers, quota_warning

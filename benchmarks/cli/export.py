@@ -11,12 +11,11 @@ from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.render.text import study_markdown, write_tables
 from dlscale.analysis.text import plural
 from dlscale.base.files import write_atomically
-from dlscale.benchmarks.cli import SubVerbs
 from dlscale.benchmarks.cli.options import choose_study
 from dlscale.benchmarks.cli.study_report import ended, load, study_options
 
 
-@click.group(cls=SubVerbs)
+@click.group()
 def export() -> None:
     """Put a study's records and numbers into other forms.
 

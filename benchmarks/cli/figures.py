@@ -14,8 +14,7 @@ from dlscale.analysis.load import Study
 from dlscale.analysis.render.figures import PAPER_INCHES, write
 from dlscale.base.errors import UsageError, unknown
 from dlscale.base.files import make_folder
-from dlscale.benchmarks.cli.option_kinds import Backends, Words
-from dlscale.benchmarks.cli.options import choose_study, json_option, results_option
+from dlscale.benchmarks.cli.options import Backends, Words, choose_study, json_option, results_option
 from dlscale.benchmarks.cli.published import check_published, draw_published
 from dlscale.benchmarks.cli.study_report import ended, load, predicted_option
 from dlscale.benchmarks.records.store import Store, uncollected

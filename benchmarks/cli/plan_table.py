@@ -53,13 +53,11 @@ def planned_rows(plan: Plan, todo: Iterable[Launch]) -> list[dict[str, Any]]:
                 "seconds_left": plan.seconds(own),
             }
         )
-    study = plan.study
-    backends = ["none", *study.backends]  # a reference may be over `none`, whatever is compared
+    backends = ["none", *plan.study.backends]  # a reference may be over `none`, whatever is compared
+    along = ("workload", "framework", "curve", "num_ranks", "local_batch", "controls")
 
     def order(row: dict[str, Any]) -> tuple[Any, ...]:
-        named = study.workloads.index(row["workload"]), study.frameworks.index(row["framework"])
-        kind = row["controls"][0] != "train", backends.index(row["backend"]), row["curve"]
-        return *named, *kind, row["num_ranks"], row["local_batch"], row["controls"]
+        return row["controls"][0] != "train", backends.index(row["backend"]), *(row[it] for it in along)
 
     return sorted(rows, key=order)
 

@@ -18,8 +18,7 @@ from dlscale.analysis.predict.public_profiles import profile_of_file
 from dlscale.analysis.predict.scenario import Scenario, doubled_sizes, scenario_of
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.option_kinds import Words
-from dlscale.benchmarks.cli.options import choose_study, json_option
+from dlscale.benchmarks.cli.options import Words, choose_study, json_option
 from dlscale.benchmarks.cli.predictions import public_profiles, show_curves
 from dlscale.benchmarks.cli.request import Request, StudyCommand, field_options
 from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER, PredictionRecord

@@ -9,8 +9,7 @@ import click
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.proposal import NAME, lines, write
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.option_kinds import Backends
-from dlscale.benchmarks.cli.options import choose_study
+from dlscale.benchmarks.cli.options import Backends, choose_study
 from dlscale.benchmarks.cli.study_report import ended, load, predicted_option, study_options
 
 

@@ -52,10 +52,6 @@ def _trainings(campaign: Campaign, workload: str) -> Iterator[list[PredictedCurv
     """
     machine = completed(campaign.system)
     study, per_node = campaign.plan.study, campaign.plan.shape.ranks_per_node or 1
-    if workload in study.own_models:
-        raise UsageError(
-            "measure its profile (--set controls=profile), and give it to dlscale predict --from"
-        )
     if study.precision != "fp32":
         raise UsageError(f"what is published is of fp32, and the study is of {study.precision}")
     cases = [case for launch in campaign.plan.launches for case in launch.cases]

@@ -19,7 +19,7 @@ from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Duration
 from dlscale.base.strings import Data, Text
-from dlscale.benchmarks.cli.option_kinds import Read
+from dlscale.benchmarks.cli.options import Read
 from dlscale.benchmarks.study.rules import option
 from dlscale.benchmarks.study.settings import OPTIONS as STUDY_OPTIONS
 from dlscale.benchmarks.study.settings import Option, assigned, nested, options_of

@@ -10,7 +10,6 @@ from dataclasses import replace
 import click
 import rich_click
 
-from dlscale.base.errors import UsageError
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.cli import loading
 from dlscale.benchmarks.cli.request import (
@@ -39,7 +38,9 @@ from dlscale.benchmarks.cli.streams import say
     is_flag=True,
     help="Print the exact commands and scripts, then cells, launches, time and node-hours; start nothing.",
 )
-@rich_click.option("--json", "as_json", panel="Output", is_flag=True, help="The cells of --dry-run as JSON.")
+@rich_click.option(
+    "--json", "as_json", panel="Output", is_flag=True, help="Print the cells of --dry-run as JSON."
+)
 def run(study: str, request: Request, dry_run: bool, as_json: bool, in_allocation: bool) -> int:
     """Run STUDY (a name or a .toml file), print one screen about it, and draw its figures and page.
 
@@ -53,8 +54,6 @@ def run(study: str, request: Request, dry_run: bool, as_json: bool, in_allocatio
       dlscale run weak-scaling --system cori --nodes 1,2,4 --account m1234 --set max_node_hours=20
       dlscale run time-to-solution --target auc=0.98 --set momentum=0.9
     """  # noqa: D301
-    if as_json and not dry_run:
-        raise UsageError("--json without --dry-run, whose cells it prints; add --dry-run")
     with loading():  # here, because the help does not wait for it
         from dlscale.benchmarks.cli import plan_table, run_jobs
         from dlscale.benchmarks.cli.run_here import run_here
@@ -85,6 +84,7 @@ def run(study: str, request: Request, dry_run: bool, as_json: bool, in_allocatio
     campaign = prepare(planned, system, environment_name=request.environment, data=data, results=results)
     if in_allocation:
         campaign = replace(campaign, nodes=submission.own_nodes(campaign))
+    dry_run = dry_run or as_json
     if here and not dry_run:
         return run_here(campaign, data)
     limit = None if here else submission.walltime(planned, system, request.walltime)

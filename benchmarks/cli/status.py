@@ -16,15 +16,7 @@ from dlscale.benchmarks.cli.streams import say, show_table
 from dlscale.benchmarks.records.store import Store, load_records
 from dlscale.benchmarks.study.study import read_study_file
 
-COLUMNS = {
-    "study": "study",
-    "system": "system",
-    "done": "done",
-    "failed": "failed",
-    "planned": "cases",
-    "num_cells": "cells",
-    "num_launches": "launches",
-}
+COUNTS = ("done", "failed", "cases", "cells", "launches")
 
 
 @click.command()
@@ -38,13 +30,20 @@ def status(results: Path, as_json: bool) -> int:
     """  # noqa: D301
     rows = [_row(folder) for folder in study_folders(results)]
     if as_json:
-        click.echo(json.dumps({"schema": 1, "rows": rows}))
+        click.echo(json.dumps({"schema": 2, "rows": rows}))
     else:
-        cells = ([row[name] for name in COLUMNS] for row in rows)
-        show_table(list(COLUMNS.values()), cells, words=("study", "system"))
+        columns = ("study", "system", *COUNTS)
+        show_table(columns, ([row[name] for name in columns] for row in rows), words=("study", "system"))
         for row in rows:
-            for text in (*map(_job_line, row["jobs"]), *row["problems"]):
-                say(f"{row['study']}: {text}")
+            for job in row["jobs"]:
+                facts = [
+                    job["state"],
+                    *([f"job {job['id']}"] if job["id"] else []),
+                    *filter(None, [job["reason"]]),
+                ]
+                say(f"{row['study']}: {job['job']}: {', '.join(facts)}")
+            for problem in row["problems"]:
+                say(f"{row['study']}: {problem}")
     return FAILED_CASES if any(row["failed"] or row["problems"] for row in rows) else 0
 
 
@@ -61,12 +60,12 @@ def _row(folder: Path) -> dict[str, Any]:
         "folder": str(folder),
         "study": folder.name,
         "system": folder.resolve().parent.name,
-        "planned": len(planned),
-        "num_cells": len({case.cell.id for case in planned}),
-        "num_launches": len({(case.block, case.position) for case in planned}),
         "done": len(done),
         "failed": len(failed),
-        "jobs": _job_rows(folder),
+        "cases": len(planned),
+        "cells": len({case.cell.id for case in planned}),
+        "launches": len({(case.block, case.position) for case in planned}),
+        "jobs": _jobs(folder) if (folder / "jobs").is_dir() else [],
         "failures": dict(Counter(failure.kind for failure in failed.values())),
         "problems": [
             *(f"{case}: {failure.message}" for case, failure in failed.items()),
@@ -75,19 +74,13 @@ def _row(folder: Path) -> dict[str, Any]:
     }
 
 
-def _job_rows(folder: Path) -> list[dict[str, str | None]]:
-    """Name, scheduler's id, state and reason of each job; none for a study without jobs.
-
-    Away from the system its scheduler cannot be queried; the state is then the one that the job logged.
-    """
-    if not (folder / "jobs").is_dir():
-        return []
+def _jobs(folder: Path) -> list[dict[str, str | None]]:
+    """Name, scheduler's id, state and reason of each job; where no scheduler answers, the state that the job logged."""
     from dlscale.benchmarks.jobs import submission
     from dlscale.benchmarks.jobs.jobs import all_jobs
 
-    jobs = all_jobs(folder)
-    system = read_study_file(folder).system
-    problem, states = system.elsewhere, {}
+    jobs, system = all_jobs(folder), read_study_file(folder).system
+    states, problem = {}, system.elsewhere
     try:
         states = dict(submission.job_states(system, jobs)) if system.is_here() else {}
     except UsageError as error:
@@ -101,10 +94,3 @@ def _job_rows(folder: Path) -> list[dict[str, str | None]]:
         }
         for job in jobs
     ]
-
-
-def _job_line(row: dict[str, str | None]) -> str:
-    """`job-000: running as job 4711`."""
-    place = f" as job {row['id']}" if row["id"] and row["state"] in ("pending", "running") else ""
-    reason = f" ({row['reason']})" if row["reason"] and not place else ""
-    return f"{row['job']}: {row['state']}{place}{reason}"

@@ -17,8 +17,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.option_kinds import Words
-from dlscale.benchmarks.cli.options import results_option
+from dlscale.benchmarks.cli.options import Words, results_option
 from dlscale.benchmarks.cli.plan_table import counted
 from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.curves import OF_METHOD, SETTINGS

@@ -17,7 +17,6 @@ from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.base.quantities import Fact, Quantity
-from dlscale.benchmarks.cli import SubVerbs
 from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.systems.system import System, load_system
@@ -33,7 +32,7 @@ KINDS = {
 Row = tuple[str, str, str]  # place in the file, value, how it is known
 
 
-@click.group(cls=SubVerbs)
+@click.group()
 def system() -> None:
     """List and show the machines that dlscale knows, or describe a new one.
 

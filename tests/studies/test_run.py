@@ -54,7 +54,7 @@ def test_a_study_from_command_to_figures(bench):
     status = bench.ask("status", "--json")
     assert status.returncode == 0
     (row,) = json.loads(status.stdout)["rows"]
-    assert (row["planned"], row["done"], row["failed"]) == (len(records), len(records), 0)
+    assert (row["cases"], row["done"], row["failed"]) == (len(records), len(records), 0)
 
     # The same command again measures only what is missing: an exchange alone, which finds the buckets of its training,
     # that is done, by a trainer of its own.
