@@ -81,7 +81,7 @@ def _fields(cell: Cell) -> dict[str, Any]:
         "algorithm_options": settings_text(cell.algorithm_options),
         "environment": ", ".join([cell.environment, *variables]),
         "batch": cell.batch,
-        "rank_work": cell.rank_work,
+        "rank_work": cell.local_batch / cell.split,
         "tokens_per_sample": tokens_per_sample(cell),
         "workload_title": workload_title(cell.workload),
         "target": target or "",

@@ -89,7 +89,7 @@ def _others(study: Study) -> Iterator[tuple[str, str]]:
     elif kinds - {"measured"}:
         yield "evidence", f"All numbers are {kinds.pop()}, not measured."
     yield from (("drift", text) for text in _drifts(study))
-    unchecked = {record.case.cell.unchecked for record in study.records} - {""}
+    unchecked = {own.unchecked for record in study.records if (own := record.case.cell.own)} - {""}
     yield from (("unchecked", f"Not checked of this file: {text}.") for text in sorted(unchecked))
     failed = failed_cases(study)
     if len(failed):

@@ -61,8 +61,8 @@ def _groups(record: Record) -> Iterator[Group]:
         yield "fabric", _sorted(own.fabric), {}
     yield "study", {"seed of order and weights": record.order_seed}, {}
     yield "data", {cell.workload: cell.data}, workload
-    if cell.unchecked:
-        yield "not checked", {cell.workload: cell.unchecked}, workload
+    if cell.own and cell.own.unchecked:
+        yield "not checked", {cell.workload: cell.own.unchecked}, workload
     yield "variables", _sorted(record.environment_variables), framework
     if cell.control == "train":
         whose = {**framework, "backend": cell.backend}

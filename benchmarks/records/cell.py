@@ -85,24 +85,10 @@ class Cell(Frozen):
         return own_workload(self.own) if self.own else load_workload(self.workload)
 
     @property
-    def unchecked(self) -> str:
-        """What gates cannot check of it; empty for a workload of dlscale's."""
-        return self.own.unchecked if self.own else ""
-
-    @property
-    def carrier(self) -> str:
-        """How its ranks combine what they learn: the backend, and an algorithm other than synchronous SGD."""
-        return self.backend if self.algorithm == SYNC else f"{self.backend} {self.algorithm}"
-
-    @property
-    def base_method(self) -> str:
-        """The carrier and what is sharded, without the split: `ring, optimizer sharded`."""
-        return self.carrier if self.shard == NONE else f"{self.carrier}, {self.shard} sharded"
-
-    @property
     def method(self) -> str:
-        """The carrier, what is sharded and how samples are split: `ring, split 2`."""
-        return self.base_method + (f", split {self.split}" if self.split > 1 else "")
+        """Backend, an algorithm other than synchronous SGD, and what is sharded: `ring, optimizer sharded`."""
+        method = self.backend if self.algorithm == SYNC else f"{self.backend} {self.algorithm}"
+        return method if self.shard == NONE else f"{method}, {self.shard} sharded"
 
     @property
     def batch(self) -> int:
@@ -110,11 +96,6 @@ class Cell(Frozen):
         if self.scaling_mode == "strong":
             return self.global_batch
         return self.local_batch // self.split
-
-    @property
-    def rank_work(self) -> float:
-        """What a rank computes per step, in samples."""
-        return self.local_batch / self.split
 
     @property
     def preset_facts(self) -> Preset:

@@ -55,7 +55,7 @@ def _pattern(count: int) -> Array:
     return np.resize(np.arange(PATTERN, dtype=np.float32), count)
 
 
-def _own(count: int, rank: int, size: int) -> Array:  # noqa: ARG001
+def _own(count: int, rank: int, _size: int) -> Array:
     """Different on every rank and index, and exact in float32: a dropped or doubled part cannot cancel out."""
     return _pattern(count) + np.float32(rank)
 
@@ -66,20 +66,8 @@ def _own_part(count: int, rank: int, size: int) -> Array:
     return values
 
 
-def _sum(count: int, rank: int, size: int) -> Array:  # noqa: ARG001
+def _sum(count: int, _rank: int, size: int) -> Array:
     return _pattern(count) * size + size * (size - 1) / 2
-
-
-def _part_of_sum(count: int, rank: int, size: int) -> Array:
-    return _sum(count, rank, size)[part(count, rank, size)]
-
-
-def _all_parts(count: int, rank: int, size: int) -> Array:  # noqa: ARG001
-    return _pattern(count) + np.repeat(np.arange(size, dtype=np.float32), count // size)
-
-
-def _from_root(count: int, rank: int, size: int) -> Array:  # noqa: ARG001
-    return _pattern(count)
 
 
 OPERATIONS = (
@@ -97,7 +85,7 @@ OPERATIONS = (
         message="S on each rank, which gets its part of the sum, S/P, in other memory",
         bus_factor=lambda size: (size - 1) / size,
         given=_own,
-        wanted=_part_of_sum,
+        wanted=lambda count, rank, size: _sum(count, rank, size)[part(count, rank, size)],
         in_parts=True,
     ),
     CollectiveOperation(
@@ -106,7 +94,9 @@ OPERATIONS = (
         message="a part of S/P on each rank, which gets all parts, S, around its own",
         bus_factor=lambda size: (size - 1) / size,
         given=_own_part,
-        wanted=_all_parts,
+        wanted=lambda count, _, size: (
+            _pattern(count) + np.repeat(np.arange(size, dtype=np.float32), count // size)
+        ),
         in_parts=True,
     ),
     CollectiveOperation(
@@ -115,7 +105,7 @@ OPERATIONS = (
         message="S on rank 0, and then on all in place",
         bus_factor=lambda _: 1.0,
         given=_own,
-        wanted=_from_root,
+        wanted=lambda count, *_: _pattern(count),
         from_first_start=True,
     ),
 )

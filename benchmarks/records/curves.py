@@ -67,10 +67,9 @@ def curve_names(cells: Mapping[str, Cell], *, settings: Sequence[str] = ()) -> d
     shared = _differing(members.values(), [*settings, *variables])
     if rates_are_tried(members.values()):
         shared.append("learning_rate")
-    joined = _joined(members)
     by_method: dict[str, dict[str, Cell]] = {}
-    for cell_id, cell in members.items():
-        by_method.setdefault(joined.get(cell_id, cell.method), {})[cell_id] = cell
+    for cell_id, method in _methods(members).items():
+        by_method.setdefault(method, {})[cell_id] = members[cell_id]
     names = {}
     for method, own in by_method.items():
         options = sorted(
@@ -79,33 +78,32 @@ def curve_names(cells: Mapping[str, Cell], *, settings: Sequence[str] = ()) -> d
         )
         shown = _differing(own.values(), options) or options
         for cell_id, cell in own.items():
-            inner, outer = _texts(cell, shown), _texts(cell, shared)
+            inner, outer = (
+                [setting_text(name, value) for name in part if (value := setting_of(cell, name)) is not None]
+                for part in (shown, shared)
+            )
             names[cell_id] = ", ".join([f"{method} ({', '.join(inner)})" if inner else method, *outer])
     return names
 
 
-def _texts(cell: Cell, names: Iterable[str]) -> list[str]:
-    return [setting_text(name, value) for name in names if (value := setting_of(cell, name)) is not None]
+def _methods(members: Mapping[str, Cell]) -> dict[str, str]:
+    """Cell id -> its method and how samples are split: `ring, split 2`.
 
-
-def _joined(members: Mapping[str, Cell]) -> dict[str, str]:
-    """Cell id -> the method of its curve, where ranks share samples and each number of them has one split.
-
-    1 rank, which has whole samples, belongs to it.
+    Where each number of ranks has one split, they are one curve, and 1 rank, which has whole samples, belongs to it.
     """
-    if all(cell.split == 1 for cell in members.values()):
-        return {}
     along = {"num_ranks", "num_nodes", "split", "local_batch", "global_batch", "control", "data"}
     curves: dict[str, dict[str, Cell]] = {}
     for cell_id, cell in members.items():
         curves.setdefault(f"{cell.batch} {cell.model_dump_json(exclude=along)}", {})[cell_id] = cell
-    methods: dict[str, str] = {}
+    methods = {}
     for own in curves.values():
         forms = {(cell.num_ranks, cell.split) for cell in own.values() if cell.control == "train"}
         beyond = {split for num_ranks, split in forms if num_ranks > 1}
-        if max(beyond, default=1) > 1 and len({num_ranks for num_ranks, _ in forms}) == len(forms):
-            split = AUTO if len(beyond) > 1 else str(*beyond)
-            methods |= {cell_id: f"{cell.base_method}, split {split}" for cell_id, cell in own.items()}
+        is_one = max(beyond, default=1) > 1 and len({num_ranks for num_ranks, _ in forms}) == len(forms)
+        shared = AUTO if len(beyond) > 1 else max(beyond, default=1)
+        for cell_id, cell in own.items():
+            split = shared if is_one else cell.split
+            methods[cell_id] = cell.method if split == 1 else f"{cell.method}, split {split}"
     return methods
 
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import NonNegativeFloat, PositiveFloat, ValidationError, model_validator
 
 from dlscale.base.definitions import Frozen, first_problem, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular, write_atomically
 from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.cell import ScalingMode, Setting
+from dlscale.benchmarks.records.windows import Count, CountFromZero
 from dlscale.collectives.sharding import NONE
 from dlscale.models import load_workload
 from dlscale.models.workload import Preset
@@ -28,18 +29,13 @@ HARMLESS = {"allow_open_ports", "port", "timeout_seconds", "check_every", "error
 LARGEST_BYTES = 64 << 20  # of a file
 AGAIN = "give a file that dlscale predict wrote, or predict again"
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(allow_inf_nan=False)]
-Count = Annotated[int, Field(gt=0, le=2**40)]
-CountFromZero = Annotated[int, Field(ge=0, le=2**40)]
-
 
 class Band(Frozen):
     """A predicted value and what it lies between, by the record's `method`."""
 
-    low: Positive
-    center: Positive
-    high: Positive
+    low: PositiveFloat
+    center: PositiveFloat
+    high: PositiveFloat
 
     @model_validator(mode="after")
     def _in_order(self) -> Band:
@@ -83,12 +79,12 @@ class PredictionRecord(Frozen):
     samples_per_second: Band
     efficiency: Band
     step_seconds: Band
-    wire_seconds: Annotated[Share, Field(ge=0)]  # of gradients on the fullest link of a node
+    wire_seconds: NonNegativeFloat  # of gradients on the fullest link of a node
     # Whether it is as fast as any other backend, in a twentieth of the replicates at least; None: predicted alone.
     may_be_fastest: bool | None = None
-    parts: dict[Text, Share]
+    parts: dict[Text, float]
     method: Text  # of the bands
-    level: Annotated[float, Field(gt=0, lt=1)]  # the share of replicates that they hold
+    level: PositiveFloat  # the share of replicates that they hold
     num_replicates: Count
     engine: Text
     engine_version: Text
@@ -129,6 +125,8 @@ def read_predictions(path: Path) -> list[PredictionRecord]:
         lines = read_regular(path, limit=LARGEST_BYTES, links=True).splitlines()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; {AGAIN}") from None
+    if not lines:
+        raise UsageError(f"{path} has no predictions; {AGAIN}")
     records = []
     for number, line in enumerate(lines, 1):
         try:
@@ -136,6 +134,4 @@ def read_predictions(path: Path) -> list[PredictionRecord]:
         except ValidationError as error:
             problem = first_problem(error).removeprefix("the file: ")
             raise UsageError(f"{path}, line {number}, is no prediction: {problem}; {AGAIN}") from None
-    if not records:
-        raise UsageError(f"{path} has no predictions; {AGAIN}")
     return records

@@ -9,22 +9,21 @@ from __future__ import annotations
 from itertools import chain
 from typing import Annotated
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Text
 
 MIN_PROFILED_STEPS = 200  # with stamps, and as many without
-Moment = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Length = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[list[PositiveFloat], Field(min_length=1)]  # of whole steps
 
 
 class Quantiles(Frozen):
     """One moment over the stamped steps: 5 %, the median, 95 %."""
 
-    low: Moment
-    median: Moment
-    high: Moment
+    low: NonNegativeFloat
+    median: NonNegativeFloat
+    high: NonNegativeFloat
 
 
 class GradientReady(Frozen):
@@ -39,7 +38,7 @@ class SecondBatch(Frozen):
     """Whole steps of another local batch, taken after all others: they tell what a step costs whatever its batch."""
 
     local_batch: PositiveInt
-    seconds: Annotated[list[Length], Field(min_length=1)]
+    seconds: Seconds
 
 
 class StepProfile(Frozen):
@@ -54,19 +53,17 @@ class StepProfile(Frozen):
     backward: Annotated[list[Quantiles], Field(min_length=1)]
     update: Quantiles  # its length
     gradients: Annotated[list[GradientReady], Field(min_length=1)]
-    stamped_seconds: list[Length]  # whole steps with stamps
-    plain_seconds: list[Length]  # whole steps without, taken between those
+    stamped_seconds: Seconds
+    plain_seconds: Seconds  # without stamps, taken between those
     second: SecondBatch | None = where_given(None)
 
     @model_validator(mode="after")
     def _in_order(self) -> StepProfile:
         if len(self.forward) != len(self.backward):
             raise ValueError("a profile has as many ends of forward as of backward passes")
-        passes = chain(*zip(self.forward, self.backward, strict=True))
-        moments = [end.median for end in (self.fetched, *passes)]
-        if moments != sorted(moments):
-            raise ValueError(f"the passes of a profile end one after the other, not at {moments}")
+        passes = [end.median for end in chain(*zip(self.forward, self.backward, strict=True))]
         ready = [gradient.ready.median for gradient in self.gradients]
-        if ready != sorted(ready):
-            raise ValueError("the gradients of a profile are in the order in which they were completed")
+        for moments in ([self.fetched.median, *passes], ready):
+            if moments != sorted(moments):
+                raise ValueError(f"what a profile has one after the other is not at {moments}")
         return self
