@@ -64,7 +64,6 @@ class Scheduler:
     # Variables of a job: its id, its queue, a file with a line per slot, a host list, the end of the wall time in
     # seconds since the epoch, and how often the job was started before (or Y if it was).
     id_variable: str
-    queue_variable: str = ""
     file_variable: str = ""
     list_variable: str = ""
     end_variable: str = ""

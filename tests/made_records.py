@@ -23,8 +23,7 @@ CONFIGURATION = Configuration(
     fabric={"bandwidth": 1.25e9},
 )
 NODE = NodeFacts(
-    rank=0, node="n", num_cpus=8, memory_bytes=24 << 30, cpu_governor="performance", device_driver=None, devices=None,
-    container=None, load_before=0.4, load_after=None,
+    rank=0, node="n", num_cpus=8, memory_bytes=24 << 30, cpu_governor="performance", load_before=0.4, load_after=None,
 )  # fmt: skip
 BEGAN = datetime(2026, 11, 22, 2, 10, tzinfo=UTC)
 

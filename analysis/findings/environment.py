@@ -45,15 +45,16 @@ def environment(study: Study) -> pd.DataFrame:
 def _groups(record: Record) -> Iterator[Group]:
     """What a record says of its software and settings."""
     cell, print_ = record.case.cell, record.fingerprint
-    framework, workload = {"framework": cell.framework}, {"workload": cell.workload}
+    framework: dict[str, str] = {"framework": cell.framework}
+    workload = {"workload": cell.workload}
     yield "code", {"commit": print_.commit}, {}
     yield "code", {"fingerprint": print_.digest}, framework
     yield "system", {"name": record.system}, {}
     yield "machine", _sorted(print_.node), {}
     yield "environment", {"name": cell.environment}, framework
     yield "software", _sorted(print_.versions), framework
-    if record.allocation:
-        yield "batch job", record.allocation.model_dump(), {}
+    if record.batch_job:
+        yield "batch job", {"id": record.batch_job}, {}
     if own := record.configuration:
         budget = f"{own.budget_seconds:g} s" if own.budget_seconds else "none"
         yield "study", {"digest": own.study_digest, "budget": budget}, {}

@@ -2,7 +2,7 @@
 
 A training's time counts from its launch: start of the ranks, imports, connecting, building the networks, training,
 evaluating. Gates, which only a benchmark has, are left out. Of several launches all starts that count are in it, and
-what saving and restoring the state took; work that a killed launch lost is counted separately.
+what saving and restoring the state took; work that a killed launch lost is not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ TYPES: dict[str, type] = {
     **dict.fromkeys(("end", "metric", "metrics"), str),
     **dict.fromkeys(("threshold", "value", "loss", "epoch", "most", "best", "set_up_seconds"), float),
     **dict.fromkeys(("training_seconds", "evaluating_seconds", "outside_seconds", "saving_seconds"), float),
-    "lost_seconds": float,
 }
 STARTS = ["start_up_seconds", "import_backend_seconds", "connect_seconds"]
 
@@ -59,7 +58,7 @@ def _evaluations(record: Record) -> Iterator[dict[str, Any]]:
     most, choose = (metric.most, max) if metric.higher_is_better else (metric.least, min)
     values = [one.metrics[target.metric] for one in solution.evaluations if target.metric in one.metrics]
     for one in solution.evaluations:
-        counting = [own for own in record.launches if own.counts and own.first_step < one.step]
+        counting = [own for own in record.launches if own.first_step < one.step]
         saving = math.fsum(own.saving_seconds + own.restoring_seconds for own in counting)
         starts = [np.nan if own.start_seconds is None else own.start_seconds for own in counting]
         yield {
@@ -80,11 +79,7 @@ def _evaluations(record: Record) -> Iterator[dict[str, Any]]:
             "evaluating_seconds": one.evaluating_seconds,
             "outside_seconds": sum(starts) + saving,
             "saving_seconds": saving,
-            "lost_seconds": math.fsum(
-                own.lost_seconds + (0.0 if own.counts else (own.start_seconds or 0.0) + own.restoring_seconds)
-                for own in record.launches
-            ),
-            "num_launches": len(counting) and len(record.launches),
+            "num_launches": len(counting),
         }
 
 

@@ -119,7 +119,6 @@ def _own_numbers(own: pd.DataFrame, cell: Cell, target: Target, joules: float) -
         "reached": f"{arrived.sum()}/{len(own)}",
         "closest": own["best"].max() if is_higher else own["best"].min(),
         "num_resumed": int((own["num_launches"] > 1).sum()),
-        "lost_seconds": own["lost_seconds"].sum(),
         **own[["evaluating_share", "saving_share"]].median(),
         **statistics.share(int(arrived.sum()), len(own)).columns("reached_share"),
     }
@@ -298,7 +297,6 @@ FINDING = Finding(
         "evaluating_share": Column("evaluations in the time after start", "evaluating", **PERCENT),
         "saving_share": Column("checkpoints in the time", "saving", **PERCENT),
         "num_resumed": Column("trainings of several launches", "resumed", is_detail=True),
-        "lost_seconds": Column("repeated work, in no other number", "lost", **SECONDS),
         **{kind: Column(about) for kind, about in RELATED.items()},
         **{
             _ratio_name(kind, name): Column(

@@ -189,7 +189,7 @@ class Campaign:
                 oversubscribed=self.oversubscribed(launch),
                 environment_variables=recorded_variables(inherited, own=self.variables(launch)),
                 configuration=configuration(study, self.system),
-                allocation=batch_job(os.environ),
+                batch_job=batch_job(os.environ),
                 gates_version=GATES_VERSION,
             ),
         )

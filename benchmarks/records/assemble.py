@@ -54,7 +54,8 @@ def assemble(
 
     `spools` are those of the workers, then those of the servers. `failure` is why the launch ended early; cases that
     had already ended keep their results, and a failed gate is a separate failure. Of a training with a target that has
-    checkpoints, `saved_step` is that of the last one, 0 without one, and `earlier` its launches before this one.
+    checkpoints, `saved_step` is that of the last one, 0 without one, and `earlier` the launches before this one of
+    which the state stayed.
     Raises ValueError, in one line, for events of which no record can be made.
     """
     cell = case.cell
@@ -72,11 +73,10 @@ def assemble(
         failure = failure.model_copy(update=redacted(texts))
     machines = {spool.info.boot_id for spool in spools if spool.info}
     try:
-        windows = _windows(workers, index)
-        launches = list(earlier)
-        if saved_step is not None and windows:
-            last_step = math.inf if failure is None else saved_step
-            launches = _launches(workers, index, windows, earlier, attempt=attempt, last_step=last_step)
+        launches, own = list(earlier), _launch(workers, index)
+        if saved_step is not None and (failure is None or saved_step > own.first_step):
+            # One that began anew has none before it.
+            launches = [*(launches if own.first_step else []), own]
         record = Record(
             **dict(metadata),
             **_results(workers, index, split=cell.split),
@@ -86,7 +86,7 @@ def assemble(
             ranks=_rank_facts(workers, index),
             servers=_rank_facts(servers, index),
             nodes=_nodes(spools, index),
-            windows=windows,
+            windows=_windows(workers, index),
             energy=_energy(spools, index),
             launches=launches,
             gates=gates,
@@ -202,40 +202,17 @@ def _windows(workers: Sequence[RankSpool], index: int) -> Windows:
     )
 
 
-def _launches(
-    workers: Sequence[RankSpool],
-    index: int,
-    windows: Windows,
-    earlier: Sequence[TrainingLaunch],
-    *,
-    attempt: int,
-    last_step: float,
-) -> list[TrainingLaunch]:
-    """The launches of a training of which the state after `last_step` stays, this one last.
-
-    One that began anew has none before it.
-    """
-    first, resumed = workers[0], workers[0].first(Resumption, index)
-    begin = resumed.step if resumed else 0
-    after = begin + windows.num_steps.cumsum()
-    last_step = max(begin, last_step)
-    evaluated = [(event.step, event.evaluating_seconds) for event in first.of(Evaluation, index)]
-    kept = [seconds for step, seconds in evaluated if step <= last_step]
-    # From the launch to the first step, without gates: each phase on its slowest rank.
+def _launch(workers: Sequence[RankSpool], index: int) -> TrainingLaunch:
+    """What this launch of a training took; each phase of its start on the slowest rank."""
     phases = [[spool.seconds(name, index) for spool in workers] for name in START_PHASES]
     known = [[seconds for seconds in phase if seconds is not None] for phase in phases]
-    own = TrainingLaunch(
-        attempt=attempt,
-        first_step=begin,
-        counts=min(last_step, after[-1]) > begin,
+    resumed = workers[0].first(Resumption, index)
+    return TrainingLaunch(
+        first_step=resumed.step if resumed else 0,
         start_seconds=math.fsum(map(max, known)) if known == phases else None,
         restoring_seconds=resumed.seconds if resumed else 0.0,
-        saving_seconds=math.fsum(event.seconds for event in first.of(Checkpoint, index)),
-        lost_seconds=math.fsum(windows.world[after > last_step])
-        + (evaluated[-1][1] - [0.0, *kept][-1] if evaluated else 0.0),
+        saving_seconds=math.fsum(event.seconds for event in workers[0].of(Checkpoint, index)),
     )
-    anew = begin == 0 and any(launch.counts for launch in earlier)
-    return [*([] if anew else earlier), own]
 
 
 def _rank_facts(spools: Sequence[RankSpool], index: int) -> list[RankFacts]:

@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Name, Text
@@ -16,7 +16,6 @@ from dlscale.benchmarks.records.target import Target
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NONE
 from dlscale.models import load_workload
-from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.own import OwnModel, own_workload
 from dlscale.models.workload import Preset, Workload
 
@@ -28,13 +27,7 @@ ScalingMode = Literal["weak", "strong"]  # constant along a curve: samples per r
 AUTO = "auto"  # ranks per sample, as a study may ask for them: as many as the batch needs
 
 
-def _known(name: str) -> str:
-    if name not in FRAMEWORKS:
-        raise ValueError(f"no framework {name[:40]!r}; known are: {', '.join(FRAMEWORKS)}")
-    return name
-
-
-Framework = Annotated[str, AfterValidator(_known)]
+Framework = Literal["torch", "tensorflow"]
 
 
 class Cell(Frozen):

@@ -18,7 +18,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Moment, Name, Text
 from dlscale.benchmarks.records.cell import Case, Cell, Setting
-from dlscale.benchmarks.records.nodes import Allocation, NodeEnergy, NodeFacts
+from dlscale.benchmarks.records.nodes import NodeEnergy, NodeFacts
 from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.target import Solution, TrainingLaunch
 from dlscale.benchmarks.records.windows import Start, Windows
@@ -61,7 +61,7 @@ class LaunchMetadata(Frozen):
     order_seed: int  # the study's: of initial weights and, with its name and cells, the order within blocks
     fingerprint: Fingerprint
     configuration: Configuration | None = None
-    allocation: Allocation | None = None  # None: not in a batch job
+    batch_job: Text | None = where_given(None)  # "slurm 4711"
     command: Text
     oversubscribed: bool  # more ranks x cores than the machine has
     environment_variables: dict[Text, Text]  # set variables on the allow-list
@@ -251,7 +251,7 @@ class Record(Outcome, LaunchMetadata, extra="ignore"):
     resumed: Resumption | None = None  # None: the training began with this launch
     # Of a cell with a target; None also if the launch did not end by itself.
     solution: Solution | None = where_given(None)
-    # Of that training so far, in order; empty where it is not saved.
+    # Of that training so far those that a later one went on from, in order, and the last; empty where it is not saved.
     launches: list[TrainingLaunch] = where_given([])
     late_gradients: LateGradients | None = where_given(None)  # where updates take the first gradients to come
     gates: list[Gate]

@@ -69,17 +69,10 @@ class Solution(Ended):
     evaluations: Annotated[list[Evaluation], Field(min_length=1)]
 
 
-class TrainingLaunch(Frozen):
-    """One of the launches of a training with a target that is saved: what it took, and how much of it counts.
+class TrainingLaunch(Frozen, extra="ignore"):
+    """A launch of a training with a target, of which the state stays: what it took apart from steps and evaluations."""
 
-    Seconds are the slowest rank's, and those of steps and evaluations that were reported to their end. A launch that
-    does not count has lost its start as well.
-    """
-
-    attempt: PositiveInt  # at the case; its record has the windows
     first_step: NonNegativeInt  # of the state that it began with: 0 or that of a checkpoint
-    counts: bool  # whether the training went on from what it did, or ended in it
     start_seconds: NonNegativeFloat | None  # to the first step, without gates and restoring; None: unknown
     restoring_seconds: NonNegativeFloat
     saving_seconds: NonNegativeFloat
-    lost_seconds: NonNegativeFloat = 0.0  # of training and evaluating that the next launch did again

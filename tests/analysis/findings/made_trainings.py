@@ -35,14 +35,9 @@ def saved(record, *launches):
     return record.model_copy(update={"launches": [TrainingLaunch(**one) for one in launches]})
 
 
-def part(attempt, first, kept, *, lost=0.0, start=2.5):
-    """A launch of a saved training, from step `first` to the last one that counts."""
+def part(first, *, start=2.5):
+    """A launch of a saved training, from step `first`."""
+    restoring = 0.25 if first else 0.0
     return {
-        "attempt": attempt,
-        "first_step": first,
-        "counts": kept > first,
-        "start_seconds": start,
-        "restoring_seconds": 0.25 if first else 0.0,
-        "saving_seconds": 1.0 if kept > first else 0.0,
-        "lost_seconds": lost,
-    }
+        "first_step": first, "start_seconds": start, "restoring_seconds": restoring, "saving_seconds": 1.0,
+    }  # fmt: skip

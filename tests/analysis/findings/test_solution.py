@@ -180,18 +180,16 @@ def test_energy_is_that_of_the_samples_that_were_needed():
 
 
 def test_a_training_of_several_launches_counts_what_led_to_its_end():
-    """The second of its launches kept nothing: its start is lost as well."""
     whole = [training(steps=100, step_seconds=0.1, block=block) for block in (0, 1)]
-    parts = (part(1, 0, 40, lost=3.0), part(2, 40, 40, lost=1.0), part(3, 40, 100))
-    study = Study([saved(whole[0], *parts), saved(whole[1], part(1, 0, 100))])
+    study = Study([saved(whole[0], part(0), part(40)), saved(whole[1], part(0))])
     assert trainings(study)["seconds"].tolist() == [
         pytest.approx(2 * 2.5 + 0.25 + 2 * 1.0 + 100 * 0.1 + EVALUATING),
         pytest.approx(2.5 + 1.0 + 100 * 0.1 + EVALUATING),
     ]
     (row,) = FINDING.of(study).to_dict("records")
-    assert (row["num_resumed"], row["lost_seconds"]) == (1, 3.0 + 1.0 + 2.5 + 0.25)
+    assert row["num_resumed"] == 1
     assert row["saving_share"] == pytest.approx((2.25 / 17.75 + 1 / 14) / 2)
-    unknown = saved(whole[0], part(1, 0, 40, start=None), part(2, 40, 100))
+    unknown = saved(whole[0], part(0, start=None), part(40))
     assert np.isnan(rows([unknown])["none"]["seconds"])
 
 

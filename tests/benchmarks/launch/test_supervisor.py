@@ -70,5 +70,5 @@ def test_each_killed_launch_of_a_training_knows_those_before_it(tmp_path, make_r
         save_checkpoint(spec.checkpoints_of(case), {}, step=saved)
         assert collect_leftovers(store.spool_folder, store, planned=[folder.name]) == 1
     launches = store.latest(case).launches
-    assert [(one.attempt, one.first_step, one.counts) for one in launches] == [(1, 0, True), (2, 10, True)]
+    assert [one.first_step for one in launches] == [0, 10]
     assert spec.checkpoints_of(case).exists(), "the next attempt goes on from it"

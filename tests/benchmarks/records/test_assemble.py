@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from dlscale.benchmarks.records.assemble import assemble
-from dlscale.benchmarks.records.nodes import Allocation
 from dlscale.benchmarks.records.record import Failure, LaunchMetadata, Record
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
@@ -99,8 +98,7 @@ def test_silence_is_a_failure(tmp_path):
 
 def test_what_was_asked_and_where_it_ran(tmp_path, write):
     configuration = CONFIGURATION.model_copy(update={"fabric": {"name": "Aries", "bandwidth": 8e9}})
-    allocation = Allocation(scheduler="slurm", job_id="7", partition="regular")
-    known = METADATA.model_copy(update={"configuration": configuration, "allocation": allocation})
+    known = METADATA.model_copy(update={"configuration": configuration, "batch_job": "slurm 7"})
     known = LaunchMetadata.model_validate_json(known.model_dump_json())  # as an interrupted launch leaves it
     known_of_node = {"num_cpus": 2, "memory_bytes": 1, "load_before": 0.5, "throttled_before": 3}
     node = NodeSettings(**dict.fromkeys(NodeSettings.model_fields) | known_of_node)
@@ -111,7 +109,7 @@ def test_what_was_asked_and_where_it_ran(tmp_path, write):
         spool.close()
     spools = read_spools(tmp_path, 2)
     found = assemble(CASE, 0, spools, attempt=1, metadata=known, failure=None)
-    assert (found.configuration, found.allocation) == (configuration, allocation)
+    assert (found.configuration, found.batch_job) == (configuration, "slurm 7")
     assert [(facts.rank, facts.load_after, facts.num_throttled) for facts in found.nodes] == [(0, 2.5, 4)]
 
 

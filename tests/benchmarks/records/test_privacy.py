@@ -24,7 +24,7 @@ from tests.made_records import NODE
 
 ALONE = CASE.model_copy(update={"cell": CASE.cell.model_copy(update={"num_ranks": 1, "global_batch": 2})})
 PLANTED = "/home/jane/x.so of jane, /scratch/jdoe7/y and jane_logs"
-NODE_TEXT = {"device_driver", "devices", "container"}
+NODE_TEXT = {"cpu_governor"}
 OF_RANK = {"rank", "node", "load_after"}
 
 

@@ -161,7 +161,6 @@ ENVIRONMENT = "".join(
         known.id_variable: "4711",
         known.list_variable: "nid[1-2]",
         known.file_variable: "/etc/hosts",
-        known.queue_variable: "debug",
     }.items()
     if name
 ) + (
