@@ -43,7 +43,7 @@ LOWER = {"low": 2.0, "center": 1.0, "high": 3.0}
             "efficiency.low: input should be greater than 0",
         ),
         ({"parts": {"stragglers": float("nan")}}, "parts.stragglers: input should be a finite number"),
-        ({"num_ranks": 0}, "num_ranks: input should be greater than 0"),
+        ({"num_ranks": 0}, "num_ranks: input should be greater than or equal to 1"),
         ({"num_ranks": 10**30}, "num_ranks: "),
         ({"system": None}, "system: input should be a valid string"),
     ],

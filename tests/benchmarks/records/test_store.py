@@ -120,7 +120,7 @@ def test_an_invalid_file_is_named_and_the_others_are_read(store, make_record, co
         (("ranks", 0, "rank"), 1, "ranks are [1, 1], of a case of 2"),
         (("started_at",), "noon", "started_at: 'noon' is no date and time; write "),
         (("started_at",), "9999-12-31T23:59:59-10:00", "-10:00' is no date and time; write "),
-        (("case", "cell", "framework"), "mx", "framework: 'torch' or 'tensorflow' is expected"),
+        (("case", "cell", "framework"), "mx", "framework: input should be 'torch' or 'tensorflow'"),
         (
             ("case", "cell", "backend"),
             "carrier_pigeon",
