@@ -13,7 +13,6 @@ from typing import Any
 
 DEEPEST = 64
 LARGEST_INTEGER = 2**64
-TOO_DEEP = f"tables or lists are nested more than {DEEPEST} times"
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -39,19 +38,19 @@ def _checked(parse: Callable[[Any], Any], text: str | bytes) -> Any:
     """What the text says, if nothing in it is too deep, too large or half a character. Raises ValueError."""
     try:
         value = parse(text)
+        _check(value, DEEPEST)
     except RecursionError:
-        raise ValueError(TOO_DEEP) from None
-    left = [(value, 0)]
-    while left:
-        item, depth = left.pop()
-        if isinstance(item, str):
-            item.encode()
-        elif isinstance(item, int):
-            if abs(item) > LARGEST_INTEGER:
-                raise ValueError(f"an integer is larger than {LARGEST_INTEGER}")
-        elif isinstance(item, dict | list):
-            if depth == DEEPEST:
-                raise ValueError(TOO_DEEP)
-            children = [*item, *item.values()] if isinstance(item, dict) else item
-            left += [(child, depth + 1) for child in children if not isinstance(child, float)]
+        raise ValueError("tables or lists are nested too deep") from None
     return value
+
+
+def _check(value: object, depth: int) -> None:
+    if isinstance(value, str):
+        value.encode()
+    elif isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        raise ValueError(f"an integer is larger than {LARGEST_INTEGER}")
+    elif isinstance(value, dict | list):
+        if not depth:
+            raise RecursionError
+        for item in [*value, *value.values()] if isinstance(value, dict) else value:
+            _check(item, depth - 1)

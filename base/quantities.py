@@ -5,7 +5,6 @@ Durations, counts, lists and message sizes are read and written as on a command 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -16,38 +15,58 @@ from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Text
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+MOST_NUMBERS = 1000  # of a list
 _ELEMENT_BYTES = 4  # an fp32 number; messages are whole numbers of them
+
+
+def split_list(text: str) -> list[str]:
+    """Words separated by commas or spaces."""
+    return [word for word in re.split(r"[,\s]+", text) if word]
 
 
 def parse_size(text: str) -> int:
     """Bytes from 512, 512B, 4KiB or 1.5MiB. Raises ValueError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB)?", text.strip())
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*(B|KiB|MiB|GiB)?", text.strip())
     size = float(match[1]) * UNITS[match[2] or "B"] if match else 0.0
     if size < _ELEMENT_BYTES or size % _ELEMENT_BYTES:
-        raise ValueError(f"{text!r} is not a message size; write a multiple of 4 bytes such as 4KiB or 25MiB")
+        raise ValueError(
+            f"{text[:40]!r} is not a message size; write a multiple of 4 bytes such as 4KiB or 25MiB"
+        )
     return int(size)
 
 
 def parse_sizes(text: str) -> list[int]:
-    """Ascending sizes from a list (4KiB,25MiB) with ranges (4KiB:256MiB:x4; without a factor, x2).
+    """Ascending sizes from a list (4KiB,25MiB) with ranges (4KiB:256MiB:x4; without a factor, x2). Raises ValueError."""
+    return _ranges(text, parse_size, steps="x", step="x2", example="sizes; write 4KiB:256MiB:x4")
 
-    Raises ValueError.
-    """
-    sizes: list[int] = []
+
+def parse_count(text: str) -> int:
+    """A count up to 10^8. Raises ValueError."""
+    if not re.fullmatch(r"0*[1-9]\d{0,7}", text):
+        raise ValueError(f"{text[:40]!r} is not a count; write 1,2,4 or 1:8 or 1:512:x2")
+    return int(text)
+
+
+def parse_counts(text: str) -> list[int]:
+    """Positive counts from a list (1,2,4) or ranges such as 1:8 and 1:512:x2. Raises ValueError."""
+    return _ranges(text, parse_count, steps="x?", step="1", example="positive counts; write 1:8 or 1:512:x2")
+
+
+def _ranges(text: str, read: Callable[[str], int], *, steps: str, step: str, example: str) -> list[int]:
+    """The numbers of a list of numbers and ranges FIRST:LAST:STEP, each once, ascending. Raises ValueError."""
+    numbers: set[int] = set()
     for word in split_list(text):
         begin, *rest = word.split(":")
-        size, end, factor = parse_size(begin), parse_size(begin), 2
-        if rest:
-            end = parse_size(rest[0])
-        if rest[1:]:
-            match = re.fullmatch(r"x(\d+)", rest[1])
-            factor = int(match[1]) if match else 0
-        if len(rest) > 2 or factor < 2 or end < size:
-            raise ValueError(f"{word!r} is not an ascending range of sizes; write 4KiB:256MiB:x4")
-        while size <= end:
-            sizes.append(size)
-            size *= factor
-    return sorted(set(sizes))
+        number, last = read(begin), read(rest[0] if rest else begin)
+        match = re.fullmatch(rf"({steps})([1-9]\d{{0,7}})", rest[1] if rest[1:] else step)
+        if not match or rest[2:] or last < number or match[0] == "x1":
+            raise ValueError(f"{word[:40]!r} is not an ascending range of {example}")
+        while number <= last:
+            numbers.add(number)
+            number = number * int(match[2]) if match[1] else number + int(match[2])
+            if len(numbers) > MOST_NUMBERS:
+                raise ValueError(f"{word[:40]!r} has more than {MOST_NUMBERS} counts; write 1:512:x2")
+    return sorted(numbers)
 
 
 def format_size(num_bytes: int) -> str:
@@ -78,20 +97,21 @@ DIMENSIONS: dict[str, dict[str, float]] = {
 }
 
 
+_EXAMPLES = {
+    "bytes": "96 GB or 16 GiB",
+    "bytes per second": "8 GB/s or 200 Gb/s",
+    "seconds": "1.3 us or 24 h",
+    "operations per second": "3 TFLOP/s",
+    "hertz": "1.4 GHz",
+}
+
+
 def parse_quantity(text: str, dimension: str) -> float:
     """`text` (8 GB/s, 1.3 us, 24h) in the dimension's base unit. Raises ValueError for another dimension's unit."""
-    units = DIMENSIONS[dimension]
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([A-Za-z/]+)\s*", text)
-    if not match or match[2] not in units:
-        examples = {
-            "bytes": "96 GB or 16 GiB",
-            "bytes per second": "8 GB/s or 200 Gb/s",
-            "seconds": "1.3 us or 24 h",
-            "operations per second": "3 TFLOP/s",
-            "hertz": "1.4 GHz",
-        }
-        raise ValueError(f"{text!r} is not in {dimension}; write, for example, {examples[dimension]}")
-    return float(match[1]) * units[match[2]]
+    if not match or match[2] not in DIMENSIONS[dimension]:
+        raise ValueError(f"{text!r} is not in {dimension}; write, for example, {_EXAMPLES[dimension]}")
+    return float(match[1]) * DIMENSIONS[dimension][match[2]]
 
 
 class Fact(Frozen):
@@ -144,15 +164,12 @@ def _in(dimension: str) -> BeforeValidator:
     def read(fact: Any) -> Any:
         if not isinstance(fact, dict) or not isinstance(fact.get("value"), str):
             return fact
-        number = parse_quantity(fact["value"], dimension)
-        if number <= 0:
-            raise ValueError(f"{fact['value']!r} is not positive")
-        limits = (fact.get("low") or fact["value"], fact.get("high") or fact["value"])
-        low, high = (parse_quantity(str(limit), dimension) for limit in limits)
+        low, number, high = (
+            parse_quantity(str(fact.get(name) or fact["value"]), dimension)
+            for name in ("low", "value", "high")
+        )
         if not 0 < low <= number <= high:
-            raise ValueError(
-                f"{fact['value']!r} does not lie between low {limits[0]!r} and high {limits[1]!r}"
-            )
+            raise ValueError(f"{fact['value']!r} is not positive, or not between low and high")
         return fact | {"number": number, "factors": (low / number, high / number)}
 
     return BeforeValidator(read)
@@ -164,20 +181,17 @@ Seconds = Annotated[Quantity, _in("seconds")]
 Flops = Annotated[Quantity, _in("operations per second")]
 Frequency = Annotated[Quantity, _in("hertz")]
 
-_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+_SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_seconds(text: str) -> float:
     """Seconds from 90, 90s, 4min, 1.5h or 01:30:00. Raises ValueError."""
     if clock := re.fullmatch(r"\s*(\d{1,6}):([0-5]?\d):([0-5]?\d)\s*", text):
         return 3600.0 * int(clock[1]) + 60 * int(clock[2]) + int(clock[3])
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text)
-    if not match or (match[2] or "s") not in _SECONDS:
-        raise ValueError(f"{text!r} is not a duration; write 240s, 4min, 1h or 01:30:00")
-    seconds = float(match[1]) * _SECONDS[match[2] or "s"]
-    if not math.isfinite(seconds):
-        raise ValueError(f"{text[:40]!r} is longer than any duration; write 240s, 4min, 1h or 01:30:00")
-    return seconds
+    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d+)?)\s*([a-z]*)\s*", text)
+    if not match or match[2] not in _SECONDS:
+        raise ValueError(f"{text[:40]!r} is not a duration; write 240s, 4min, 1h or 01:30:00")
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def format_seconds(seconds: float) -> str:
@@ -188,39 +202,6 @@ def format_seconds(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-def split_list(text: str) -> list[str]:
-    """Words separated by commas or spaces."""
-    return [word for word in re.split(r"[,\s]+", text) if word]
-
-
-LARGEST_COUNT = 10**8
-MOST_COUNTS = 1000
-
-
-def parse_counts(text: str) -> list[int]:
-    """Positive counts from a list (1,2,4) or ranges such as 1:8 and 1:512:x2.
-
-    Raises ValueError, also for more than MOST_COUNTS of them, which nobody means.
-    """
-    counts: list[int] = []
-    for word in split_list(text):
-        match = re.fullmatch(r"(\d{1,18})(?::(\d{1,18})(?::(x?)(\d{1,18}))?)?", word)
-        if not match:
-            raise ValueError(f"{word[:40]!r} is not a count; write 1,2,4 or 1:8 or 1:512:x2")
-        value, end = int(match[1]), int(match[2] or match[1])
-        step = int(match[4] or 1)
-        if value < 1 or end < value or step < 1 or (match[3] and step < 2):
-            raise ValueError(f"{word!r} is not an ascending range of positive counts; write 1:8 or 1:512:x2")
-        if end > LARGEST_COUNT or (not match[3] and (end - value) // step >= MOST_COUNTS):
-            raise ValueError(
-                f"{word!r} has counts beyond {LARGEST_COUNT} or more than {MOST_COUNTS} of them; write 1:512:x2"
-            )
-        while value <= end:
-            counts.append(value)
-            value = value * step if match[3] else value + step
-    return sorted(set(counts))
 
 
 def _reader(parse: Callable[[str], Any]) -> BeforeValidator:

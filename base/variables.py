@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 Group = Literal["scheduler", "launcher", "tuning", "place", "proxy", "python"]
@@ -44,13 +44,12 @@ _GROUPS: dict[Group, str] = {
 }
 # Of the tuning: names that say where a library or its files lie end so.
 _PLACES = ("_ROOT", "_HOME", "_DIR", "_DIRECTORY", "_PATH", "_PREFIX")
-# Passed on always: which devices are left to this program, what no number depends on, and Terraform's variables.
+# Passed on always: which devices are left to this program, what no number depends on.
 _KEPT = """
     CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER NVIDIA_VISIBLE_DEVICES NVIDIA_DRIVER_CAPABILITIES HIP_VISIBLE_DEVICES
     ROCR_VISIBLE_DEVICES DLSCALE_CONTAINER LD_LIBRARY_PATH PYTHONPATH PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX
     PYTHONUNBUFFERED PYTHONFAULTHANDLER PYTHONIOENCODING PYTHONUTF8 PYTHONCOERCECLOCALE PYTHONNOUSERSITE PYTHONUSERBASE
-    HDF5_USE_FILE_LOCKING TF_CLI_ TF_VAR_ TF_TOKEN_ TF_LOG TF_LOG_ TF_DATA_DIR TF_WORKSPACE TF_INPUT TF_IN_AUTOMATION
-    TF_PLUGIN_CACHE_DIR
+    HDF5_USE_FILE_LOCKING
 """
 _BEGINNINGS: dict[str, Group | None] = {
     **{name: group for group, names in _GROUPS.items() for name in names.split()},
@@ -58,11 +57,9 @@ _BEGINNINGS: dict[str, Group | None] = {
 }
 
 LAUNCH: frozenset[Group] = frozenset({"place"})  # ranks on this machine
-JOB: frozenset[Group] = frozenset(
-    {"place", "scheduler", "tuning"}
-)  # in a job: what scheduler and modules set
-HELPER: frozenset[Group] = frozenset({"place", "proxy"})  # a process that talks to no other one
-BUILD: frozenset[Group] = frozenset({"place", "tuning", "proxy"})  # pip and compilers
+JOB: frozenset[Group] = LAUNCH | {"scheduler", "tuning"}  # in a job: what scheduler and modules set
+HELPER: frozenset[Group] = LAUNCH | {"proxy"}  # a process that talks to no other one
+BUILD: frozenset[Group] = LAUNCH | {"tuning", "proxy"}  # pip and compilers
 
 
 def passed_on(keeps: Collection[Group], inherited: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -82,10 +79,8 @@ def withheld(keeps: Collection[Group], inherited: Mapping[str, str] | None = Non
 
 def shadowing(files: Iterable[str]) -> str:
     """The last of these files that lies in a folder of PYTHONPATH, before all that is installed; empty if none does."""
-    folders = os.environ.get("PYTHONPATH", "")
-    beginnings = tuple(
-        os.path.join(os.path.abspath(folder), "") for folder in folders.split(os.pathsep) if folders
-    )
+    folders = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    beginnings = tuple(os.path.join(os.path.abspath(folder), "") for folder in folders)
     return next((file for file in reversed(list(files)) if file.startswith(beginnings)), "")
 
 
@@ -102,11 +97,8 @@ def reason_of(error: Exception) -> str:
 
 def without_working_folder(folders: Iterable[str]) -> list[str]:
     """Of `sys.path`, all but what relative folders of PYTHONPATH mean: the working folder, or one in it."""
-    relative = {
-        os.path.abspath(folder)
-        for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        if not os.path.isabs(folder)
-    }
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    relative = {os.path.abspath(folder) for folder in named if not os.path.isabs(folder)}
     return [folder for folder in folders if os.path.abspath(folder) not in relative]
 
 
@@ -114,14 +106,8 @@ def _group(name: str) -> Group | None:
     """The group that a variable belongs to; None where it is passed on to everybody."""
     if name.lower().endswith("_proxy"):
         return "proxy"
+    # The name, then its beginnings that end in _, the longest first.
+    parts = [name, *(name[:end] for end in range(len(name) - 1, 0, -1) if name[end - 1] == "_")]
     default: Group | None = "python" if name.startswith("PYTHON") else None
-    group = next((_BEGINNINGS[part] for part in _parts(name) if part in _BEGINNINGS), default)
+    group = next((_BEGINNINGS[part] for part in parts if part in _BEGINNINGS), default)
     return "place" if group == "tuning" and name.endswith(_PLACES) else group
-
-
-def _parts(name: str) -> Iterator[str]:
-    """The name, then its beginnings that end in _, the longest first."""
-    yield name
-    for end in range(len(name) - 1, 0, -1):
-        if name[end - 1] == "_":
-            yield name[:end]

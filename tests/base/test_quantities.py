@@ -115,5 +115,5 @@ def test_where_sources_differ_a_quantity_has_limits():
     assert (plain.factors, plain.text) == ((1.0, 1.0), "8 GB/s")
     wide = fabric(low="6000 MB/s", high="10 GB/s").fabric.bandwidth
     assert (wide.factors, wide.text) == ((0.75, 1.25), "8 GB/s (6000 MB/s to 10 GB/s)")
-    with pytest.raises(ValidationError, match="does not lie between low '9 GB/s' and high '8 GB/s'"):
+    with pytest.raises(ValidationError, match="not between low and high"):
         fabric(low="9 GB/s")
