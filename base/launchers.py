@@ -51,18 +51,17 @@ class Start:
 class Launcher:
     """A launcher. `schedulers`: in whose jobs it starts programs; empty: in those of all.
 
-    `needs_mpi`: its ranks are those of an MPI, which then carries the control plane. `needs_job`: it starts nothing
-    outside a scheduler's job. `open_ports`: over several nodes its ranks meet at a port that asks nobody who connects.
+    `needs_mpi`: its ranks are those of an MPI, which then carries the control plane; else, over several nodes, they meet
+    at a port that asks nobody who connects. `needs_job`: it starts nothing outside a scheduler's job.
     `ranks`, `local_ranks` and `sizes` are the variables that tell a process its rank, that on its node, and how many
     processes there are. `death` is what the launcher prints when a rank dies (groups `rank` and `how`).
     """
 
     command: Callable[[Start], list[str]]
-    per_node: str  # the prefix that starts a program once on each of {n} nodes
+    program: str
     schedulers: tuple[str, ...] = ()
     needs_mpi: bool = True
     needs_job: bool = True
-    open_ports: bool = False
     ranks: tuple[str, ...] = ()
     local_ranks: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
@@ -225,18 +224,16 @@ def _mpiexec(
 
 # Inside a batch job Intel's launcher would follow the scheduler's placement and ignore -ppn.
 _RESPECT = ("env", "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=0")
-_STEP_PER_NODE = "srun --nodes={n} --ntasks={n} --ntasks-per-node=1 --kill-on-bad-exit=1"
 
 # A process asks for the first one's variables first. torchrun runs inside all others. Slurm's come last: a job's script
 # has them too, and another launcher may run inside.
 LAUNCHERS = {
     "torchrun": Launcher(
         command=_torchrun,
-        per_node=_STEP_PER_NODE,
+        program="srun",
         schedulers=("slurm",),
         needs_mpi=False,
         needs_job=False,
-        open_ports=True,
         ranks=("RANK",),
         local_ranks=("LOCAL_RANK",),
         sizes=("WORLD_SIZE",),
@@ -249,7 +246,7 @@ LAUNCHERS = {
     ),
     "mpiexec": Launcher(
         command=_mpiexec,
-        per_node="mpiexec -n {n} -ppn 1",
+        program="mpiexec",
         needs_job=False,
         ranks=("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"),
         local_ranks=("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK"),
@@ -260,14 +257,14 @@ LAUNCHERS = {
     ),
     "jsrun": Launcher(  # what it prints of deaths is in no public source
         command=_jsrun,
-        per_node="jsrun --nrs={n} --rs_per_host=1 --tasks_per_rs=1 --cpu_per_rs=1",
+        program="jsrun",
         schedulers=("lsf",),
         local_ranks=("JSM_NAMESPACE_LOCAL_RANK",),
         sizes=("JSM_NAMESPACE_SIZE",),
     ),
     "flux": Launcher(  # also starts ranks inside the jobs of other schedulers
         command=_flux,
-        per_node="flux run --nodes={n} --ntasks={n} --exclusive",
+        program="flux",
         ranks=("FLUX_TASK_RANK",),
         local_ranks=("FLUX_TASK_LOCAL_ID",),
         # src/shell/doom.c with exit-on-error.
@@ -278,7 +275,7 @@ LAUNCHERS = {
     ),
     "pals": Launcher(
         command=_pals,
-        per_node="mpiexec -n {n} --ppn 1 --envall --no-transfer",
+        program="mpiexec",
         schedulers=("pbs",),
         ranks=("PALS_RANKID",),
         local_ranks=("PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"),
@@ -290,7 +287,7 @@ LAUNCHERS = {
     ),
     "aprun": Launcher(
         command=_aprun,
-        per_node="aprun -b -n {n} -N 1",  # -b: the program is on the nodes
+        program="aprun",
         schedulers=("cobalt", "pbs", "torque", "slurm"),
         ranks=("ALPS_APP_PE",),
         # As published logs of Cray XC have it.
@@ -301,7 +298,7 @@ LAUNCHERS = {
     ),
     "srun": Launcher(
         command=_srun,
-        per_node=_STEP_PER_NODE,
+        program="srun",
         schedulers=("slurm",),
         ranks=("SLURM_PROCID",),
         local_ranks=("SLURM_LOCALID",),
@@ -325,15 +322,6 @@ def command_line(
     if launcher == "mpiexec" and flavour:
         return _mpiexec(start, flavour=flavour, path=str(mpiexec_path), oversubscribed=oversubscribed)
     return LAUNCHERS[launcher].command(start)
-
-
-def one_per_node(launcher: str, num_nodes: int, *, mpi: Flavour | None = None, mpiexec: str) -> list[str]:
-    """The prefix that starts a program once on each node of a job, without MPI."""
-    if launcher == "mpiexec" and mpi == "openmpi":
-        return [mpiexec, "-n", str(num_nodes), "--map-by", "ppr:1:node"]
-    program, *words = LAUNCHERS[launcher].per_node.format(n=num_nodes).split()
-    respect = _RESPECT if launcher == "mpiexec" and mpi == "intelmpi" else ()
-    return [*respect, mpiexec if launcher == "mpiexec" else program, *words]
 
 
 def flavour_of(version_text: str) -> Flavour | None:

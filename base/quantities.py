@@ -36,7 +36,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_sizes(text: str) -> list[int]:
-    """Ascending sizes from a list (4KiB,25MiB) with ranges (4KiB:256MiB:x4; without a factor, x2). Raises ValueError."""
+    """Ascending sizes from a list (4KiB,25MiB) with ranges (4KiB:256MiB:x4; else x2). Raises ValueError."""
     return _ranges(text, parse_size, steps="x", step="x2", example="sizes; write 4KiB:256MiB:x4")
 
 

@@ -1,4 +1,4 @@
-"""The batch script of a job: directives, the environment, staging, and the program in place of the shell."""
+"""The batch script of a job: directives, the environment, and the program in place of the shell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 from dlscale.base.batch import END_TIME_VARIABLE, JobRequest, one_line, quoted, quoted_path, quoted_words
 from dlscale.base.errors import UsageError
-from dlscale.base.launchers import one_per_node
 from dlscale.base.schedulers import SCHEDULERS
 from dlscale.benchmarks.systems.start import cpus_per_rank
 from dlscale.benchmarks.systems.system import Environment, System
@@ -17,7 +16,6 @@ from dlscale.benchmarks.systems.system import Environment, System
 # A login shell, because what defines `module` is often read by those alone.
 INTERPRETER = "#!/bin/bash -l"
 _MODULE_VERBS = ("load", "unload", "swap", "switch", "use", "unuse", "purge", "restore")
-_COPY = 'mkdir -p -- "$0" && cp -R -- "$@" "$0"'
 
 
 def batch_script(
@@ -45,7 +43,6 @@ def batch_script(
         [*(f"{name}={text}" for name, text in facts.items()), f"export {' '.join(facts)}"],
         # Unset variables become errors after modules only, because the scripts behind modules use such variables.
         [*map(_module, environment.modules), *own, "set -u"],
-        _staging(system, environment, request.num_nodes),
         _exports(system, environment),
         [f"exec {quoted_path(command[0])} {quoted_words(command[1:])}"],
     ]
@@ -57,21 +54,6 @@ def _module(text: str) -> str:
     words = one_line(text).split()
     verb = [] if words[:1] and words[0] in _MODULE_VERBS else ["load"]
     return f"module {quoted_words([*verb, *words])}"
-
-
-def _staging(system: System, environment: Environment, num_nodes: int) -> list[str]:
-    """Each node copies the environment's files once, all nodes at the same time."""
-    if not environment.stage:
-        return []
-    mpi = None if environment.mpi == "detect" else environment.mpi
-    if system.launcher == "mpiexec" and mpi is None:
-        raise UsageError(
-            f'system {system.name} stages files with mpiexec, and its environment has mpi = "detect"; '
-            "name its MPI (mpich, intelmpi or openmpi) in the system file"
-        )
-    launcher = one_per_node(system.launcher, num_nodes, mpi=mpi, mpiexec=environment.mpiexec or "mpiexec")
-    paths = [quoted_path(path) for path in (environment.stage_folder, *environment.stage)]
-    return [f"{quoted_words([*launcher, 'bash', '-c', _COPY])} {' '.join(paths)}"]
 
 
 def _exports(system: System, environment: Environment) -> list[str]:

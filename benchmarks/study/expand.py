@@ -41,7 +41,7 @@ def plan_on(study: Study, system: System, *, environment: str, data: str | None)
     plan = expand(study, environment=environment, shape=shape(study, system), data=data, policy=system.policy)
     most = max((launch.cell.num_nodes for launch in plan.launches), default=1)
     allowed = any(options.get("allow_open_ports") for options in study.backend_options.values())
-    if most > 1 and not allowed and system.launcher != DETECT and LAUNCHERS[system.launcher].open_ports:
+    if most > 1 and not allowed and system.launcher != DETECT and not LAUNCHERS[system.launcher].needs_mpi:
         raise UsageError(
             f"launcher {system.launcher} on {most} nodes of {system.name}: its ranks meet at a port that asks nobody "
             "who connects; leave it out, or add --set allow_open_ports=yes on a network of your own"

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-_COUNT = r"(\d{1,18})"  # version 1 says that there is no limit by a number of 19 digits
+_COUNT = r"(\d{1,18})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,14 +22,12 @@ class Limits:
     """
 
     cores: float | None  # CPU time per second
-    memory_bytes: int | None
     num_throttled: int
 
 
 def read_limits(top: Path = Path("/")) -> Limits:
     """The limits as the files below `top` have them; none where there are no such files."""
     quotas: list[float] = []
-    sizes: list[int] = []
     num_throttled = 0
     # Version 1 has a line and a folder for each controller, version 2 one line without a name.
     for names, path in re.findall(r"^\d+:([^:\n]*):/*(.*)$", _text(top / "proc/self/cgroup"), re.MULTILINE):
@@ -40,13 +38,9 @@ def read_limits(top: Path = Path("/")) -> Limits:
             old = f"{_text(folder / 'cpu.cfs_quota_us')} {_text(folder / 'cpu.cfs_period_us')}"
             if quota := re.fullmatch(rf"{_COUNT}\s+0*([1-9]\d{{,17}})", _text(folder / "cpu.max") or old):
                 quotas.append(int(quota[1]) / int(quota[2]))
-            size = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
-            sizes += map(int, re.findall(rf"^{_COUNT}$", size))
             throttled = re.findall(rf"^nr_throttled {_COUNT}$", _text(folder / "cpu.stat"), re.MULTILINE)
             num_throttled += sum(map(int, throttled))
-    return Limits(
-        cores=min(quotas, default=None), memory_bytes=min(sizes, default=None), num_throttled=num_throttled
-    )
+    return Limits(cores=min(quotas, default=None), num_throttled=num_throttled)
 
 
 def _text(path: Path) -> str:

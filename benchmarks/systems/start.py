@@ -70,7 +70,7 @@ def find_installation(system: System, name: str) -> Installation:
         )
     wanted = environment.mpiexec or str(prefix / "bin" / "mpiexec")
     if system.has_jobs and system.launcher != "mpiexec":
-        command = LAUNCHERS[system.launcher].per_node.split()[0]
+        command = LAUNCHERS[system.launcher].program
         launcher = shutil.which(command) or command
     else:
         on_path = system.has_jobs or (current and not environment.mpiexec)  # that of modules, or of the user

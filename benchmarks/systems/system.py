@@ -187,8 +187,7 @@ class Environment(Frozen):
     """A Python environment with its MPI. `prefix = "current"` is the one that dlscale runs in.
 
     On systems with a scheduler, job scripts contain `directives` after the partition's, load `modules` and run
-    `commands` first; `python` is then the interpreter's name or path. `stage` are files and folders that every node
-    copies to `stage_folder`, so that thousands of ranks do not import from one file system.
+    `commands` first; `python` is then the interpreter's name or path.
     """
 
     prefix: Text  # a path that may name $VARIABLES
@@ -199,8 +198,6 @@ class Environment(Frozen):
     directives: list[Text] = []
     modules: list[Text] = []  # names, or another verb of `module` with its arguments: "unload darshan"
     commands: list[Text] = []
-    stage: list[Text] = []
-    stage_folder: Text = "/dev/shm"  # noqa: S108 - on compute nodes, named in the system's file
     setup: Text  # the command that makes it
 
 

@@ -129,51 +129,14 @@ def test_nothing_is_measured_in_half_an_environment(broken: dict[str, list[str]]
     assert "program" not in done.stdout
 
 
-def test_staging_copies_files_and_folders_on_every_node(tmp_path: Path):
-    source = tmp_path / "an env"
-    (source / "lib").mkdir(parents=True)
-    (source / "lib" / "x.py").write_text("x")
-    (tmp_path / "data.h5").write_text("data")
-    environment = {"stage": ["$SCRATCH/an env", "$SCRATCH/data.h5"], "stage_folder": str(tmp_path / "local")}
-    text = script(tmp_path, environment, command=["echo", "program"])
-    for _ in range(2):  # a job that is requeued finds the folder there
-        done = run(text, tmp_path, SCRATCH=str(tmp_path))
-        assert done.stdout.splitlines() == [
-            "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1", "program",
-        ]  # fmt: skip
-    assert (tmp_path / "local" / "an env" / "lib" / "x.py").read_text() == "x"
-    assert (tmp_path / "local" / "data.h5").read_text() == "data"
-
-
-@pytest.mark.parametrize(
-    ("launcher", "mpi", "line"),
-    [
-        ("aprun", "mpich", "aprun -b -n 2 -N 1"),
-        ("jsrun", "openmpi", "jsrun --nrs=2 --rs_per_host=1 --tasks_per_rs=1 --cpu_per_rs=1"),
-        ("flux", "mpich", "flux run --nodes=2 --ntasks=2 --exclusive"),
-        ("mpiexec", "mpich", "mpiexec -n 2 -ppn 1"),
-        ("mpiexec", "openmpi", "mpiexec -n 2 --map-by ppr:1:node"),
-        ("mpiexec", "intelmpi", "env I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=0 mpiexec -n 2 -ppn 1"),
-    ],
-)
-def test_staging_by_each_launcher(launcher: str, mpi: str, line: str, tmp_path: Path):
-    scheduler = "lsf" if launcher == "jsrun" else "slurm"
-    environment = {"stage": ["/data"], "mpi": mpi}
-    text = script(tmp_path, environment, command=["true"], launcher=launcher, scheduler=scheduler)
-    assert f"\n{line} bash -c " in text
-
-
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
         ({"modules": ["a\nb"]}, "line break"),
         ({"commands": ["a\nb"]}, "line break"),
-        ({"stage": ["a\nb"], "mpi": "mpich"}, "line break"),
-        ({"stage": ["a"], "stage_folder": "/x\n", "mpi": "mpich"}, "line break"),
         ({"variables": {"A": "1\n2"}}, "line break"),
         ({"directives": ["-q x\ny"]}, "line break"),
         ({"variables": {"A;touch x": "1"}}, "is not a variable name"),
-        ({"stage": ["/data"]}, "name its MPI"),  # whose mpiexec would copy
     ],
 )
 def test_what_no_script_can_do_is_refused(environment: dict[str, object], words: str, tmp_path: Path):

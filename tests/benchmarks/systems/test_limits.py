@@ -11,22 +11,20 @@ V1 = "9:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/\n"
 @pytest.mark.parametrize(
     ("group", "files", "expected"),
     [
-        (V2, {}, (None, None, 0)),
-        (V2, {"pod/job/cpu.max": "max 100000", "pod/job/memory.max": "max"}, (None, None, 0)),
+        (V2, {}, (None, 0)),
         (
             V2,
             {
                 "pod/job/cpu.max": "150000 100000",
                 "pod/cpu.max": "60000 100000",  # the group around it counts too
-                "pod/job/memory.max": "1073741824",
                 "pod/job/cpu.stat": "nr_periods 9\nnr_throttled 3",
                 "pod/cpu.stat": "nr_periods 9\nnr_throttled 4",
             },
-            (0.6, 1 << 30, 7),
+            (0.6, 7),
         ),
         # In a container its group is the root that it sees, whatever the name.
-        ("0::/\n", {"cpu.max": "200000 100000"}, (2.0, None, 0)),
-        (V2, {"cpu.max": "200000 100000"}, (2.0, None, 0)),
+        ("0::/\n", {"cpu.max": "200000 100000"}, (2.0, 0)),
+        (V2, {"cpu.max": "200000 100000"}, (2.0, 0)),
         (
             V1,
             {
@@ -35,13 +33,11 @@ V1 = "9:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/\n"
                 "cpu,cpuacct/cpu.cfs_quota_us": "-1",
                 "cpu,cpuacct/cpu.cfs_period_us": "100000",
                 "cpu,cpuacct/docker/x/cpu.stat": "nr_throttled 5",
-                "memory/memory.limit_in_bytes": "9223372036854771712",
-                "memory/docker/x/memory.limit_in_bytes": "4096",
             },
-            (0.6, 4096, 5),
+            (0.6, 5),
         ),
-        (V1, {"cpu,cpuacct/docker/x/cpu.cfs_quota_us": "60000"}, (None, None, 0)),
-        ("broken", {"cpu.max": "x y z"}, (None, None, 0)),
+        (V1, {"cpu,cpuacct/docker/x/cpu.cfs_quota_us": "60000"}, (None, 0)),
+        ("broken", {"cpu.max": "x y z"}, (None, 0)),
     ],
 )
 def test_the_narrowest_limit_counts(tmp_path, group, files, expected):
@@ -53,4 +49,4 @@ def test_the_narrowest_limit_counts(tmp_path, group, files, expected):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     limits = read_limits(tmp_path)
-    assert (limits.cores, limits.memory_bytes, limits.num_throttled) == expected
+    assert (limits.cores, limits.num_throttled) == expected

@@ -22,9 +22,8 @@ _DLSCALE_END_TIME=$(($(date +%s) + 7200))
 export _DLSCALE_END_TIME
 
 module load tensorflow/intel-1.8.0-py27
+srun --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1 --kill-on-bad-exit=1 cp -R "$SCRATCH/dlscale-site" /dev/shm
 set -u
-
-srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --kill-on-bad-exit=1 bash -c 'mkdir -p -- "$0" && cp -R -- "$@" "$0"' /dev/shm "$SCRATCH/dlscale-site"
 
 export OMP_NUM_THREADS=33
 export OMP_PLACES=threads

@@ -28,9 +28,8 @@ module load rocm/7.1.1
 module load rccl-net-plugin
 module load craype-accel-amd-gfx90a
 export LD_LIBRARY_PATH=$CRAY_LD_LIBRARY_PATH:$LD_LIBRARY_PATH
+srun --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1 --kill-on-bad-exit=1 cp -R "$MEMBERWORK/$PROJID/dlscale-site" /tmp
 set -u
-
-srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --kill-on-bad-exit=1 bash -c 'mkdir -p -- "$0" && cp -R -- "$@" "$0"' /tmp "$MEMBERWORK/$PROJID/dlscale-site"
 
 export MPICH_GPU_SUPPORT_ENABLED=1
 export MIOPEN_USER_DB_PATH=/tmp/miopen-cache

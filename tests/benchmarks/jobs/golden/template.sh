@@ -24,9 +24,8 @@ export _DLSCALE_END_TIME
 module load python/3.11
 module load cray-mpich
 ulimit -c 0
+srun --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1 --kill-on-bad-exit=1 cp -R "$SCRATCH/dlscale-site" /dev/shm
 set -u
-
-srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --kill-on-bad-exit=1 bash -c 'mkdir -p -- "$0" && cp -R -- "$@" "$0"' /dev/shm "$SCRATCH/dlscale-site"
 
 export OMP_PLACES=cores
 export OMP_PROC_BIND=close
