@@ -13,7 +13,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
 from dlscale.benchmarks.cli import FAILED_USAGE
 from dlscale.benchmarks.cli.options import Words, json_option
-from dlscale.benchmarks.cli.streams import say
+from dlscale.benchmarks.cli.streams import say, show_table
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.probe import Probe, Question, gpu_makers, quota_warning
 from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation
@@ -125,21 +125,17 @@ def _say_environment(
 
 def _say_backends(rows: dict[Pair, dict[str, Any]]) -> None:
     """Print a table of backends and frameworks, and each reason once."""
-    click.echo("\n  " + "".join(f"{word:15}" for word in ("", *FRAMEWORKS)).rstrip())
-    reasons = list(dict.fromkeys(_with_remedy(row) for row in rows.values() if row["reason"]))
-    for backend in NAMES:
-        cells = []
-        for framework in FRAMEWORKS:
-            row = rows.get((backend, framework))
-            usable = "usable" if row and row["usable"] else "-"
-            cells.append(f"no ({reasons.index(_with_remedy(row)) + 1})" if row and row["reason"] else usable)
-        click.echo("  " + "".join(f"{cell:15}" for cell in (backend, *cells)).rstrip())
-    for number, reason in enumerate(reasons, 1):
-        say(f"  ({number}) {reason}")
+    cells = {pair: "usable" if row["usable"] else "no" for pair, row in rows.items()}
+    table = [(backend, *(cells.get((backend, name), "-") for name in FRAMEWORKS)) for backend in NAMES]
+    show_table(("", *FRAMEWORKS), table, words=("", *FRAMEWORKS))
+    reasons: dict[str, list[str]] = {}
+    for (backend, framework), row in rows.items():
+        if row["reason"]:
+            reasons.setdefault(_with_remedy(row), []).append(f"{backend}/{framework}")
+    for reason, pairs in reasons.items():
+        say(f"{', '.join(pairs)}: {reason}")
     for backend in with_capability("untried"):
-        say(f"  {backend}: {capabilities(backend).untried}")
-    click.echo()
+        say(f"{backend}: {capabilities(backend).untried}")
     say(
-        f"{', '.join(with_capability('open_ports'))}: unauthenticated sockets on all interfaces (grpc_ps in torch: "
-        "with a token, on the job's interface only); across machines they need allow_open_ports"
+        f"across machines {', '.join(with_capability('open_ports'))} need allow_open_ports (docs/comparing.md)"
     )

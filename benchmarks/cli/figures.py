@@ -118,10 +118,6 @@ def figures(
     folder = choose_study(results, next(iter(names), None))
     with uncollected():
         study = load(folder, named=predicted)
-        trained = list(dict.fromkeys(study.cells.loc[study.cells["control"] == "train", "backend"]))
-        for name in backends:
-            if name not in trained:
-                raise UsageError(unknown(f"backend of {study.name}", name, trained))
         place = make_folder(out or Store(folder).figures_folder / (PAPER if width else ""), option="--out")
         findings = checked(study, load_all())
         drawn = draw_figures(study, findings, place, only=only, backends=backends, width=width)
@@ -140,10 +136,7 @@ def draw_figures(
     """Draw the figures and print how many there are; returns that number."""
     warning = " ".join(texts(study)[:1])
     written = write(study, findings, folder, only=only, backends=backends, width=width, warning=warning)
-    asked = " for what was asked for" * bool(backends or only)
     click.echo(
-        f"figures: {len(written)} in {folder}"
-        if written
-        else f"no figures: {study.name} has no numbers{asked}"
+        f"figures: {len(written)} in {folder}" if written else "no figures: nothing of this has a number"
     )
     return len(written)

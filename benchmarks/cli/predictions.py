@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -13,7 +12,7 @@ from rich.console import Console
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
 from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.public_profiles import PUBLISHED_PRESET, public_profile, stored_profile
-from dlscale.benchmarks.records.prediction import ENDING, PredictionRecord, read_predictions
+from dlscale.benchmarks.records.prediction import ENDING, PredictionRecord
 from dlscale.benchmarks.systems.system import System
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
@@ -49,7 +48,7 @@ def show_curves(
     command: str,
     commit: str | None = None,
     as_json: bool = False,
-) -> None:
+) -> list[PredictionRecord]:
     """Print what is predicted of each training, and write figure, CSV and records; as JSON nothing is written."""
     # Here, because tables and figures take longer to import than predictions.
     from dlscale.analysis.predict import show
@@ -57,14 +56,15 @@ def show_curves(
 
     facts = {"commit": probe.commit() if commit is None else commit, "command": command}
     made = [list(prediction_records(curves, **facts)) for curves in trainings if curves]
+    every = [record for records in made for record in records]
     if as_json:
-        show_records([record for records in made for record in records], as_json=True)
-        return
-    for records in made:
+        show_records(every, as_json=True)
+    for records in [] if as_json else made:
         show_records(records)
         stem = stem_of(records[0])
         show.write(show.study_of(records), stem)
         click.echo(f"figure, CSV and records: {stem}.png, {stem.name}.csv, {stem.name}{ENDING}")
+    return every
 
 
 def show_records(records: Sequence[PredictionRecord], *, as_json: bool = False) -> None:
@@ -77,19 +77,3 @@ def show_records(records: Sequence[PredictionRecord], *, as_json: bool = False) 
         click.echo(json.dumps(as_data(study, [show.PREDICTION, show.ORIGINS])))
     else:
         show.show(study, Console(highlight=False))
-
-
-def put_rehearsal(folder: Path, figures: Path, *, command: str, jobs: Sequence[Mapping[str, Any]]) -> None:
-    """Write the page of a rehearsal, whose predictions are with its figures, and print where it is."""
-    from dlscale.analysis.predict import show
-
-    system, page = folder.resolve().parent.name, folder / "report.html"
-    records = [record for path in sorted(figures.glob(f"*{ENDING}")) for record in read_predictions(path)]
-    show.write_page(
-        show.study_of(records),
-        page,
-        name=system,
-        facts={"Rehearsal": folder.resolve().name, "To measure it": f"{command} (on {system})"},
-        more=[show.jobs(jobs)],
-    )
-    click.echo(f"report: {page}")

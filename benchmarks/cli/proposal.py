@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from dlscale.analysis.findings import scaling
 from dlscale.analysis.proposal import NAME, lines, write
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import Backends, choose_study
@@ -77,16 +76,11 @@ def proposal(
     curves = write(
         study, place, threshold=threshold / 100, backends=backends, samples=samples or 0, runs=runs
     )
-    if not curves:
-        rows = scaling.FINDING.of(study)
-        known = sorted(set(rows.loc[rows["samples_per_second"].notna(), "backend"]))
-        if backends and known:
-            raise UsageError(
-                f"no training over {', '.join(backends)} has a number in {study.name}; choose from: {', '.join(known)}"
-            )
-        click.echo("no training has a number, so nothing was written; finish it: dlscale resume", err=True)
     for curve in curves:
         click.echo(" ".join([f"{curve['title']}:", *lines("threshold", curve), *lines("request", curve)]))
     if curves:
         click.echo(f"proposal: {place / NAME}.md and .tex")
+    else:
+        over = f" over {', '.join(backends)}" if backends else ""
+        click.echo(f"no training{over} has a number in {study.name}, so nothing was written", err=True)
     return ended(study, enough=any(curve["is_decided"] for curve in curves))

@@ -16,7 +16,7 @@ from dlscale.analysis.load import Study
 from dlscale.analysis.published import catalogue
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.study_report import first_of, load
+from dlscale.benchmarks.cli.study_report import ended, load
 from dlscale.benchmarks.study.study import STUDY_FILE
 
 DRAWN = "published-figures"  # the folder of what is drawn, in the results folder
@@ -101,6 +101,5 @@ def _studies(results: Path, stand_in: str | None) -> list[Study]:
             click.echo(f"left out: study {folder.name}: {error}", err=True)
             continue
         studies.append(study)
-        for text in [*study.left_out, *([first_of(study.bad_files)] if study.bad_files else [])]:
-            click.echo(f"left out: study {folder.name}: {text}", err=True)
+        ended(study, enough=True)  # which prints what is left out of it
     return studies

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import click
+
+from dlscale.analysis.predict import show
 from dlscale.analysis.predict.network import completed
 from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
 from dlscale.analysis.predict.profile import checked
 from dlscale.analysis.predict.scenario import scenario_of
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.predictions import public_profiles, put_rehearsal, show_curves
+from dlscale.benchmarks.cli.predictions import public_profiles, show_curves
 from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import Job
@@ -33,16 +36,26 @@ def rehearse(campaign: Campaign, jobs: Sequence[Job], command: str, *, account: 
         name = f"{first.workload}-{first.preset}-{first.framework}-{first.scaling_mode}-predicted"
         return campaign.store.figures_folder / name
 
+    records = list[PredictionRecord]()
     for workload in campaign.plan.study.workloads:
         try:
             trainings = list(_trainings(campaign, workload))
         except UsageError as error:
             say(f"predicted, {workload}: nothing; {error}")
         else:
-            show_curves(trainings, stem_of=stem_of, command=command, commit=campaign.fingerprint.commit)
+            commit = campaign.fingerprint.commit
+            records += show_curves(trainings, stem_of=stem_of, command=command, commit=commit)
     rows = submission.write_rehearsal(campaign, jobs, command, account=account)
     say(f"scripts and plan are in {folder}")
-    put_rehearsal(folder, campaign.store.figures_folder, command=command, jobs=rows)
+    system, page = campaign.system.name, folder / "report.html"
+    show.write_page(
+        show.study_of(records),
+        page,
+        name=system,
+        facts={"Rehearsal": folder.name, "To measure it": f"{command} (on {system})"},
+        more=[show.jobs(rows)],
+    )
+    click.echo(f"report: {page}")
 
 
 def _trainings(campaign: Campaign, workload: str) -> Iterator[list[PredictedCurve]]:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
-import webbrowser
 from pathlib import Path
 
 import click
@@ -16,7 +13,6 @@ from dlscale.analysis.findings import cautions, compression, load_all, scaling, 
 from dlscale.analysis.load import Study
 from dlscale.analysis.render import page, screen
 from dlscale.analysis.render.text import as_data
-from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.options import choose_study, json_option
 from dlscale.benchmarks.cli.predictions import show_records
@@ -40,7 +36,6 @@ PAGE = "report.html"
 )
 @json_option
 @click.option("--full", is_flag=True, help="All tables: controls, start-up, energy, notes.")
-@click.option("--open", "in_browser", is_flag=True, help="Open the page in the browser, or print its link.")
 def report(
     *,
     name: str | None,
@@ -50,7 +45,6 @@ def report(
     base: Base | None,
     as_json: bool,
     full: bool,
-    in_browser: bool,
 ) -> int:
     """Print one screen about STUDY from its records: a folder, or the beginning of its name (default: the latest).
 
@@ -70,8 +64,6 @@ def report(
       dlscale report weak-scaling-1a2b3c4d --predicted latest
       dlscale report results/cori/predictions/hep_cnn-paper-tensorflow-weak-scaling.jsonl
     """  # noqa: D301
-    if as_json and in_browser:
-        raise UsageError("--open and --json are mutually exclusive")
     if name and name.endswith(ENDING):
         show_records(read_predictions(Path(name)), as_json=as_json)
         return 0
@@ -82,8 +74,6 @@ def report(
             click.echo(json.dumps(as_data(study, checked(study, load_all()))))
         else:
             _show(study, folder, full=full)
-    if in_browser:
-        open_page(folder / PAGE)
     return _status(study)
 
 
@@ -92,7 +82,6 @@ def show_study(store: Store) -> int:
     with uncollected():
         study = load(store.folder)
         _show(study, store.folder, is_drawn=True)
-    click.echo(f"open: {(store.folder / PAGE).resolve().as_uri()}")  # which terminals make a link of
     return _status(study)
 
 
@@ -104,26 +93,9 @@ def _show(study: Study, folder: Path, *, full: bool = False, is_drawn: bool = Fa
     screen.show(study, findings, console=Console(), full=full)
     if is_drawn:
         draw_figures(study, findings, Store(folder).figures_folder)
-    sections = page.sections_of(study, findings)
-    page.write(
-        folder / PAGE,
-        title=study.title,
-        facts=page.facts_of(study),
-        sections=sections,
-        origin=study.origin,
-    )
-    click.echo(f"report: {folder / PAGE}")
-
-
-def open_page(path: Path) -> None:
-    """Open the page in the browser; where none can be opened, as on a login node, print its link.
-
-    A browser in the terminal, which would show no plots, does not count.
-    """
-    link = path.resolve().as_uri()
-    windows = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
-    if (sys.platform.startswith("linux") and not windows) or not webbrowser.open(link):
-        click.echo(f"no browser here; open this link where there is one, or copy the page: {link}")
+    path, sections = folder / PAGE, page.sections_of(study, findings)
+    page.write(path, title=study.title, facts=page.facts_of(study), sections=sections, origin=study.origin)
+    click.echo(f"report: {path}\nopen: {path.resolve().as_uri()}")  # which terminals make a link of
 
 
 def _status(study: Study) -> int:

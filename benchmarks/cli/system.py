@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import BaseModel
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
-from dlscale.base.quantities import Fact, Quantity
 from dlscale.benchmarks.cli.options import json_option
-from dlscale.benchmarks.cli.streams import say
+from dlscale.benchmarks.cli.streams import say, show_table
 from dlscale.benchmarks.systems.system import System, load_system
-
-KINDS = {
-    "text": "in the text of",
-    "table": "in a table of",
-    "source code": "in the code or scripts of",
-    "figure": "read by eye off a figure of",
-    "machine": "by the machine itself:",
-    "computed": "computed with facts of",
-}
-Row = tuple[str, str, str]  # place in the file, value, how it is known
 
 
 @click.group()
@@ -87,16 +71,19 @@ def list_systems(as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": rows}))
         return 0
-    table = Table("system", "scheduler", "nodes", "devices", "state", box=None, pad_edge=False)
-    for row in rows:
-        devices = f"{row['devices_per_node']} x {row['device_model'].partition(',')[0]}"
-        table.add_row(
+    columns = ("system", "scheduler", "nodes", "devices", "state")
+    shown = [
+        (
             *(row["system"], row["scheduler"]),
             f"{row['num_nodes']:,}" if row["num_nodes"] else "-",
-            escape(devices) if row["devices_per_node"] else "-",
+            f"{row['devices_per_node']} x {row['device_model'].partition(',')[0]}"
+            if row["device_model"]
+            else "-",
             "here" if row["here"] else row["state"],
         )
-    Console().print(table)
+        for row in rows
+    ]
+    show_table(columns, shown, words={*columns} - {"nodes"})
     return 0
 
 
@@ -119,7 +106,7 @@ def _row(system: System) -> dict[str, Any]:
 @click.argument("name")
 @json_option
 def show(name: str, as_json: bool) -> int:
-    """Show every fact of a system with its kind and its source, or all that is wrong in its file.
+    """Print a system's file, where every fact has its kind and its source, or all that is wrong in it.
 
     \b
     Examples:
@@ -129,32 +116,8 @@ def show(name: str, as_json: bool) -> int:
     loaded = load_system(name)
     if as_json:
         click.echo(loaded.model_dump_json(indent=2))
-        return 0
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(overflow="fold")
-    table.add_column(overflow="fold")
-    for row in (*_facts("", loaded), ("is this machine", "yes" if loaded.is_here() else "no", "")):
-        table.add_row(*map(escape, row))
-    Console().print(table)
+    else:
+        known = definitions.path_of(loaded.name, folder="systems")
+        path = Path(name) if name.endswith(".toml") else known
+        click.echo(path.read_text(encoding="utf-8-sig"), nl=False)
     return 0
-
-
-def _facts(place: str, value: Any) -> Iterator[Row]:
-    """Everything that is set below a place of a system's file."""
-    if isinstance(value, Fact):
-        text = value.text if isinstance(value, Quantity) else str(getattr(value, "value", ""))
-        yield place, text, f"{KINDS[value.kind]} {value.source}" + (f": {value.note}" if value.note else "")
-    elif isinstance(value, BaseModel | Mapping):
-        items = (
-            value
-            if isinstance(value, Mapping)
-            else {name: getattr(value, name) for name in type(value).model_fields}
-        )
-        for name, item in items.items():
-            yield from _facts(f"{place}.{name}".removeprefix("."), item)
-    elif isinstance(value, list):
-        yield from [(place, "\n".join(map(str, value)), "")] if value else ()
-    elif value is not None:
-        text = ("yes" if value else "no") if isinstance(value, bool) else str(value)  # 1 equals True
-        yield place, text, ""

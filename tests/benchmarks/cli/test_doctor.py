@@ -13,9 +13,9 @@ def test_it_runs_where_every_framework_is_installed(dlscale):
     status, out, _ = dlscale("doctor")
     assert status == 0
     assert any(line.split() == ["torch", "tensorflow"] for line in out.splitlines())
-    # A remedy stands in its line once.
-    reasons = [line.strip() for line in out.splitlines() if line.startswith("  (")]
-    assert not [line for line in reasons if line.count("make horovod") > 1], reasons
+    assert not [line for line in out.splitlines() if line.count("make horovod") > 1], (
+        "a remedy stands there once"
+    )
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_it_says_whose_gpus_it_looked_for_and_by_what_they_exchange(dlscale):
     lines = dlscale("doctor")[1].splitlines()
     assert "GPUs of this machine: NVIDIA none, AMD yes, Intel none" in lines
     assert "GPUs visible to torch: AMD Instinct MI250X; between them RCCL 2.22.3" in lines
-    assert "  xccl: never tried: no GPU of Intel has run it yet" in lines
+    assert "xccl: never tried: no GPU of Intel has run it yet" in lines
 
 
 @pytest.mark.usefixtures("answered")

@@ -50,8 +50,11 @@ def test_too_few_launches_are_insufficient_but_written_where_one_says(run, tmp_p
     assert (place / "proposal.md").exists()
 
 
-def test_nothing_measured_writes_nothing(run):
-    status, _, errors, folder = run([make_record(failure="died")])
+@pytest.mark.parametrize(
+    ("found", "words"), [([make_record(failure="died")], ()), (records(), ("--backends", "mpi"))]
+)
+def test_nothing_measured_writes_nothing(run, found, words):
+    status, _, errors, folder = run(found, *words)
     assert (status, "nothing was written" in errors) == (INSUFFICIENT_DATA, True)
     assert not (folder / "proposal").exists()
 
@@ -67,7 +70,6 @@ def test_corrupt_records_are_told(run):
         (("--threshold", "0.75"), "--threshold"),
         (("--threshold", "120"), "--threshold"),
         (("--threshold", "nan"), "--threshold"),
-        (("--backends", "mpi"), "choose from: none, ring"),
     ],
 )
 def test_mistakes_are_told_in_one_line(run, words, reason):
