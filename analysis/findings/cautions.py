@@ -18,7 +18,6 @@ from dlscale.analysis.text import listed, plural
 from dlscale.benchmarks.records.record import DISTURBED
 
 MOST_DISTURBED = 0.1  # of the launches of a study that claims something
-MAX_DRIFT = 0.05  # of the throughput of canaries; a single pair of launches cannot resolve less
 MOST_NAMED = 2  # groups of what was left out
 
 
@@ -88,7 +87,6 @@ def _others(study: Study) -> Iterator[tuple[str, str]]:
         yield "evidence", f"Evidence is {listed(sorted(kinds))}: never joined by a line."
     elif kinds - {"measured"}:
         yield "evidence", f"All numbers are {kinds.pop()}, not measured."
-    yield from (("drift", text) for text in _drifts(study))
     unchecked = {own.unchecked for record in study.records if (own := record.case.cell.own)} - {""}
     yield from (("unchecked", f"Not checked of this file: {text}.") for text in sorted(unchecked))
     failed = failed_cases(study)
@@ -104,24 +102,6 @@ def _others(study: Study) -> Iterator[tuple[str, str]]:
     old = sum(study.records[number].gates_version is None for number in study.good["number"])
     text = f"The gates that had to pass are not listed in {plural(old, 'older record')}."
     yield "gates", text * bool(old)
-
-
-def _drifts(study: Study) -> Iterator[str]:
-    """A sentence per job whose canaries at its beginning and end differ, or that has none at one end.
-
-    Blocks 2 j and 2 j + 1 of canaries are job j's.
-    """
-    canaries = study.launches[study.launches["control"] == "canary"]
-    places = canaries.assign(job=canaries["block_number"] // 2, end=canaries["block_number"] % 2)
-    for (_, job), own in places.groupby(["study", "job"]):
-        seconds = own.sort_values("why").drop_duplicates("end").set_index("end")["step_seconds"]
-        first, last = (seconds.get(end, float("nan")) for end in (0, 1))
-        change = first / last - 1  # of the throughput
-        if pd.isna(change):
-            yield f"Job {job}: no canary at both ends, so it is not known whether its nodes changed while it ran."
-        elif abs(change) > MAX_DRIFT:
-            how = "faster" if change > 0 else "slower"
-            yield f"Job {job}: the canary at its end was {100 * abs(change):.1f} % {how} than at its beginning."
 
 
 def failed_cases(study: Study) -> pd.DataFrame:

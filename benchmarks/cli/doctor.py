@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -15,7 +14,7 @@ from dlscale.benchmarks.cli import FAILED_USAGE
 from dlscale.benchmarks.cli.options import Words, json_option
 from dlscale.benchmarks.cli.streams import say, show_table
 from dlscale.benchmarks.launch import environment
-from dlscale.benchmarks.launch.probe import Probe, Question, gpu_makers, quota_warning
+from dlscale.benchmarks.launch.probe import Probe, Question, quota_warning, shows_gpus
 from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives import NAMES, capabilities, with_capability
@@ -48,8 +47,7 @@ def doctor(system: str, require: list[str], as_json: bool) -> int:
     required = [pair for spec in require for pair in _pairs(spec)]
     machine = load_system(system)
     installation = find_installation(machine, default_environment(machine))
-    makers = gpu_makers()
-    question = Question(pairs=PAIRS, gpus=list(FRAMEWORKS) if any(makers.values()) else [])
+    question = Question(pairs=PAIRS, gpus=list(FRAMEWORKS) if shows_gpus() else [])
     probe = environment.probe(installation, question)
     machine, line = environment.with_found_launcher(machine, installation, probe)
     problem = ""
@@ -65,7 +63,7 @@ def doctor(system: str, require: list[str], as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": list(rows.values())}))
     else:
-        _say_environment(installation, probe, makers, launcher=line or machine.launcher)
+        _say_environment(installation, probe, launcher=line or machine.launcher)
         _say_backends(rows)
     missing = [rows[pair] for pair in PAIRS if pair in required and rows[pair]["reason"]]
     for row in missing:
@@ -101,20 +99,15 @@ def _with_remedy(row: dict[str, Any]) -> str:
     return row["reason"] if "; " in row["reason"] else f"{row['reason']}; {row['install']}"
 
 
-def _say_environment(
-    installation: Installation, probe: Probe, makers: Mapping[str, bool], *, launcher: str
-) -> None:
-    node, threads = probe.node, environment.mpi_threads(installation)
+def _say_environment(installation: Installation, probe: Probe, *, launcher: str) -> None:
+    node = probe.node
     versions = ", ".join(f"{name} {version}" for name, version in probe.versions.items())
     say(f"environment {installation.name}: {versions}")
-    say(
-        f"machine: {node['num_cores']} cores of {node['cpu_model']}, {node['memory_gib']} GiB; "
-        f"MPI thread level: {threads or 'MPI does not start' if probe.mpi else 'no MPI'}"
-    )
+    say(f"machine: {node['num_cores']} cores of {node['cpu_model']}, {node['memory_gib']} GiB")
     if quota := quota_warning(node):
         say(f"warning: {quota}")
-    shown = [f"{maker} {'yes' if found else 'none'}" for maker, found in makers.items()]
-    say(f"GPUs of this machine: {', '.join(shown)}")
+    if not probe.gpus:
+        say("GPUs of this machine: none")
     say(f"launcher: {launcher}")
     for seen in probe.gpus:
         between = f"; between them {seen.library}" if seen.names and seen.library else ""

@@ -89,8 +89,6 @@ def say_plan(campaign: Campaign, todo: Sequence[Launch]) -> None:
     )
     for warning in plan.warnings:
         say(f"warning: {warning}")
-    for pair, reason in campaign.unusable.items():
-        say(f"warning: {' in '.join(pair)} cannot be started, its cases will be failures: {reason}")
 
 
 def show_plan(campaign: Campaign, todo: Sequence[Launch]) -> None:

@@ -28,7 +28,7 @@ def resume(study: str | None, results: Path) -> int:
     # Here, because the help does not wait for them.
     from dlscale.benchmarks.cli.run_here import run_here
     from dlscale.benchmarks.cli.run_jobs import submit
-    from dlscale.benchmarks.launch.preparing import campaign_for_jobs, differences, prepare_campaign
+    from dlscale.benchmarks.launch.preparing import differences, prepare_campaign
     from dlscale.benchmarks.study.study import read_study_file
 
     folder = choose_study(results, study)
@@ -38,9 +38,10 @@ def resume(study: str | None, results: Path) -> int:
         raise UsageError(
             f"{folder} was measured on {file.system.name}, and {file.system.elsewhere}; resume it there"
         )
-    campaign = (campaign_for_jobs if jobs else prepare_campaign)(
+    campaign = prepare_campaign(
         file.study,
         file.system,
+        where="jobs" if jobs else "here",
         environment_name=file.environment,
         data=file.data,
         results=folder.parent.parent,

@@ -11,6 +11,7 @@ import click
 import rich_click
 
 from dlscale.base.redaction import redact
+from dlscale.base.schedulers import job_nodes
 from dlscale.benchmarks.cli import loading
 from dlscale.benchmarks.cli.request import (
     Request,
@@ -75,15 +76,16 @@ def run(study: str, request: Request, dry_run: bool, as_json: bool, in_allocatio
             say(line)
     planned = study_of(study, system, request)
     data, results = data_of(planned, system, request), request.results
-    prepare = preparing.prepare_campaign
-    if rehearsed:
-        prepare = preparing.campaign_for_rehearsal
-    elif not here:
-        prepare = preparing.campaign_for_jobs
+    where: preparing.Where = "here" if here else "rehearsal" if rehearsed else "jobs"
+    if where == "jobs":
         results = submission.results_folder(system, results, named="results" in request.model_fields_set)
-    campaign = prepare(planned, system, environment_name=request.environment, data=data, results=results)
+    campaign = preparing.prepare_campaign(
+        planned, system, where=where, environment_name=request.environment, data=data, results=results
+    )
     if in_allocation:
-        campaign = replace(campaign, nodes=submission.own_nodes(campaign))
+        fewest = max(launch.cell.num_nodes for launch in campaign.plan.launches)
+        remedy = "leave --in-allocation out to submit jobs instead"
+        campaign = replace(campaign, nodes=job_nodes(system.scheduler, fewest=fewest, remedy=remedy))
     dry_run = dry_run or as_json
     if here and not dry_run:
         return run_here(campaign, data)

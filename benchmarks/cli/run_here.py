@@ -15,7 +15,7 @@ from dlscale.base.strings import plural
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.plan_table import say_plan
 from dlscale.benchmarks.cli.streams import say
-from dlscale.benchmarks.launch.campaign import Campaign, open_campaign, run_launch
+from dlscale.benchmarks.launch.campaign import Campaign, open_campaign
 from dlscale.benchmarks.launch.environment import other_load
 from dlscale.benchmarks.launch.probe import quota_warning
 from dlscale.benchmarks.study.plan import Launch
@@ -74,7 +74,7 @@ def _run_launches(campaign: Campaign, launches: Sequence[Launch]) -> None:
             )
             status.update(line) if status else console.print(line, soft_wrap=True)
             begin = time.monotonic()
-            records = run_launch(campaign, launch)
+            records = campaign.run(launch)
             paces.append((time.monotonic() - begin) / planned[number])
             for record in records:
                 if record.failure:

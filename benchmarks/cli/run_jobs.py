@@ -88,7 +88,6 @@ def submit(
             say(f"nothing to submit: {why}")
             return 0
         jobs = jobs_of(campaign, todo, limit, max_node_hours=max_node_hours, first_index=first)
-        submission.check_partition(campaign, jobs)
         show_costs(campaign, jobs)
         for files in submission.submit(campaign, jobs, account=account):
             say(f"submitted {files.name} as job {files.id}")

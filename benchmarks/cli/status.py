@@ -89,7 +89,7 @@ def _jobs(folder: Path) -> list[dict[str, str | None]]:
         {
             "job": job.name,
             "id": job.id,
-            "state": str(states.get(job.name, "ended" if job.has_ended else "unknown")),
+            "state": str(states.get(job.name, "unknown" if job.end_reason is None else "ended")),
             "reason": job.end_reason or (None if states else problem),
         }
         for job in jobs

@@ -21,8 +21,8 @@ from dlscale.base.schedulers import SCHEDULERS, job_nodes
 from dlscale.base.strings import plural
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles
 from dlscale.benchmarks.launch import signals, supervisor
-from dlscale.benchmarks.launch.campaign import Campaign, run_launch
-from dlscale.benchmarks.launch.preparing import campaign_here
+from dlscale.benchmarks.launch.campaign import Campaign
+from dlscale.benchmarks.launch.preparing import campaign_of
 from dlscale.benchmarks.study.plan import Plan
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import StudyFile, read_study_file
@@ -33,14 +33,12 @@ RESERVE_SECONDS = WARN_SECONDS + 10.0  # between a launch's expected end and the
 
 def run(folder: Path, name: str) -> None:
     """Run what is left of a job. Raises UsageError if the study cannot be measured here any more."""
-    begin = time.time()
-    files = JobFiles(folder, name)
+    begin, files = time.time(), JobFiles(folder, name)
     job, study = files.read(), read_study_file(folder)
     commands = SCHEDULERS[study.system.scheduler]
     with files.lock():
-        nodes = job_nodes(
-            commands.name, fewest=1, remedy="dlscale resume submits it, it is not started by hand"
-        )
+        remedy = "dlscale resume submits it, it is not started by hand"
+        nodes = job_nodes(commands.name, fewest=job.num_nodes, remedy=remedy)
         files.log("begin", nodes=len(nodes), starts_before=commands.restarts(os.environ))
         end = commands.end_time(os.environ) or begin + job.seconds
         try:
@@ -56,11 +54,6 @@ def run(folder: Path, name: str) -> None:
 
 def _campaign(study: StudyFile, job: Job, files: JobFiles, nodes: tuple[str, ...]) -> Campaign:
     """The job's part of the study, on this machine's environment, which must be the one it was submitted with."""
-    if len(nodes) < job.num_nodes:
-        raise UsageError(
-            f"{files.name} asked for {job.num_nodes} nodes and sees {len(nodes)} ({', '.join(nodes[:4])}); "
-            "resume the study"
-        )
     plan = Plan(
         study=study.study,
         launches=job.launches,
@@ -71,11 +64,11 @@ def _campaign(study: StudyFile, job: Job, files: JobFiles, nodes: tuple[str, ...
         link_rate=study.system.link_rate,
     )
     installation = find_installation(study.system, study.environment)
-    campaign = campaign_here(study.system, installation, plan, folder=files.folder)
+    campaign = campaign_of(plan, study.system, installation, where="here", folder=files.folder)
     campaign.store.refuse_links()
     was, now = study.fingerprint, campaign.fingerprint
-    if (was.commit, was.versions) != (now.commit, now.versions):
-        changed = sorted(k for k in was.versions | now.versions if was.versions.get(k) != now.versions.get(k))
+    changed = [name for name, version in was.versions.items() if now.versions.get(name) != version]
+    if changed or was.commit != now.commit:  # nodes may know more, of their GPUs
         raise UsageError(
             f"{files.name} was submitted with another {', '.join(changed) or 'commit'} than it finds now; "
             "run the study again, which opens a new folder"
@@ -85,9 +78,8 @@ def _campaign(study: StudyFile, job: Job, files: JobFiles, nodes: tuple[str, ...
 
 def run_until(end: float, campaign: Campaign) -> int:
     """Run launches until all are done or the time is up, in seconds since 1970; returns how many are left."""
-    store = campaign.store
     make_folder(campaign.spool_folder)
-    supervisor.collect_leftovers(campaign.spool_folder, store, planned=campaign.planned)
+    supervisor.collect_leftovers(campaign.spool_folder, campaign.store, planned=campaign.planned)
     todo = campaign.todo()
     begin, planned = time.monotonic(), 0.0
     deadline = begin + end - time.time()  # monotonic: a change of the system's clock does not move it
@@ -104,7 +96,7 @@ def run_until(end: float, campaign: Campaign) -> int:
             f"{plural(cell.num_ranks, 'rank')} on {plural(cell.num_nodes, 'node')}, {cell.control}\n"
         )
         sys.stdout.flush()
-        for record in run_launch(campaign, launch):
+        for record in campaign.run(launch):
             if record.failure:
                 sys.stdout.write(f"  failed: {record.failure.kind}: {record.failure.message}\n")
     return 0
@@ -113,10 +105,8 @@ def run_until(end: float, campaign: Campaign) -> int:
 def main() -> None:
     """Run the job named on the command line; exit status 1 with one line if it cannot run."""
     try:
-        with (
-            signals.handled("dlscale: interrupted"),
-            signals.deferred(),
-        ):  # how the job ended is written in any case
+        # Deferred: how the job ended is written in any case.
+        with signals.handled("dlscale: interrupted"), signals.deferred():
             run(Path(sys.argv[1]), sys.argv[2])
     except UsageError as error:
         sys.exit(f"dlscale: {error}")

@@ -15,7 +15,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -24,16 +24,13 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from dlscale.base.batch import State
 from dlscale.base.definitions import Frozen, read_json
 from dlscale.base.errors import UsageError
 from dlscale.base.files import APPENDED, locked, make_folder, open_regular, read_regular, write_atomically
 from dlscale.base.parsing import parse_json_object
 from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.systems.system import Policy
-from dlscale.collectives import capabilities
 
 START_SECONDS = 60.0  # before the first launch of a job: modules, staging, probing the nodes
 WARN_SECONDS = 120  # before the end of its wall time a job gets SIGTERM
@@ -41,7 +38,7 @@ Launches = tuple[Launch, ...]
 
 
 class Job(Frozen):
-    """One job: its launches in order, the canary's at both ends; job-000.json."""
+    """One job: its launches in order; job-000.json."""
 
     schema_version: Literal[1] = 1
     index: NonNegativeInt
@@ -57,11 +54,6 @@ class Job(Frozen):
         return f"job-{self.index:03d}"
 
     @property
-    def largest(self) -> int:
-        """The nodes of its largest launch."""
-        return max(launch.cell.num_nodes for launch in self.launches)
-
-    @property
     def billed_node_hours(self) -> float:
         """All nodes for the whole wall time: the most that a centre charges."""
         return self.num_nodes * self.seconds / 3600
@@ -72,100 +64,65 @@ def cut(
     launches: Sequence[Launch],
     policy: Policy,
     *,
-    limit: float | None,
+    limit: float = math.inf,
     min_nodes: int = 1,
     first_index: int = 0,
 ) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-    """The jobs that run `launches` of `plan`, and warnings. `limit`: most seconds of a job; None: any.
+    """The jobs that run `launches` of `plan`, and warnings. `limit`: most seconds of a job.
     `min_nodes`: fewest nodes of a job, as the partition demands or bills.
 
     A tier's blocks stay whole where that is possible, so that compared cases run in one job. A training with
     checkpoints may take more than one job: this cuts the first, `resume` the next. Raises UsageError if a single launch
-    with its canaries does not fit into a job.
+    does not fit into a job.
     """
-    jobs: list[Job] = []
+
+    def seconds_of(members: Launches, *, to_end: bool = True) -> float:
+        """Wall time for those launches, margin and warning included."""
+        return WARN_SECONDS + policy.margin * (START_SECONDS + plan.seconds(members, to_end=to_end))
+
+    parts: list[Launches] = []
     warnings: list[str] = []
     for _, tier in groupby(launches, key=lambda launch: launch.cases[0].block // plan.num_launches):
         units = [tuple(block) for _, block in groupby(tier, key=lambda launch: launch.cases[0].block)]
-        longest = max(_seconds(plan, block, policy) for block in units)
-        if limit is not None and longest > limit:
+        if (longest := max(map(seconds_of, units))) > limit:
             units = [(launch,) for block in units for launch in block]
             most = max(launch.cell.num_nodes for (launch,) in units)
             warnings.append(
                 f"a block on up to {most} nodes needs {format_seconds(longest)}, more than the {format_seconds(limit)} "
                 "of a job: its cases run in several jobs, and across jobs nothing is paired"
             )
-        for members in _filled(plan, units, policy, limit):
-            seconds = _seconds(plan, members, policy)
-            if limit is not None and seconds > limit:
-                warnings.append(
-                    f"{members[0].id} needs {format_seconds(seconds)}, more than the {format_seconds(limit)} of a job: "
-                    f"about {math.ceil(seconds / limit)} jobs, each from the last checkpoint on; "
-                    "`dlscale resume` submits the next when one has ended"
-                )
-                seconds = limit
-            index = first_index + len(jobs)
-            ends = (_canary(plan, members, 2 * index), _canary(plan, members, 2 * index + 1))
-            jobs.append(
-                Job(
-                    index=index,
-                    launches=(ends[0], *members, ends[1]),
-                    num_nodes=max(min_nodes, *(launch.cell.num_nodes for launch in members)),
-                    seconds=seconds,
-                    budget_per_case=plan.budget_per_case,
-                )
-            )
-    return tuple(jobs), tuple(warnings)
-
-
-def _filled(plan: Plan, units: Sequence[Launches], policy: Policy, limit: float | None) -> Iterator[Launches]:
-    """The units in order, as many to a job as its time allows."""
-    members: Launches = ()
-    seconds = 0.0
-    for unit in units:
-        least = _seconds(plan, unit, policy, to_end=False)
-        if limit is not None and least > limit:
-            shorter = (
-                "checkpoints at shorter intervals (rules.checkpoint_every)"
-                if plan.study.target
-                else "fewer windows (--budget)"
-            )
+        members: Launches = ()
+        for unit in units:
+            if members and seconds_of((*members, *unit)) > limit:
+                parts.append(members)
+                members = ()
+            members += unit
+        parts.append(members)
+    jobs = []
+    for index, members in enumerate(parts, first_index):
+        least, seconds = seconds_of(members, to_end=False), seconds_of(members)
+        if least > limit:
+            shorter = "checkpoints at shorter intervals (rules.checkpoint_every)"
             raise UsageError(
-                f"a job of {format_seconds(limit)} is too short: {unit[0].id} with the canaries at both ends needs "
-                f"{format_seconds(least)}; ask for a longer --walltime, or for {shorter}"
+                f"a job of {format_seconds(limit)} is too short: {members[0].id} needs {format_seconds(least)}; ask "
+                f"for a longer --walltime, or for {shorter if plan.study.target else 'fewer windows (--budget)'}"
             )
-        more = policy.margin * plan.seconds(unit)
-        if members and limit is not None and seconds + more > limit:
-            yield members
-            members = ()
-        seconds = seconds + more if members else _seconds(plan, unit, policy)
-        members += unit
-    yield members
-
-
-def _seconds(plan: Plan, launches: Launches, policy: Policy, *, to_end: bool = True) -> float:
-    """Wall time for those launches with a canary at both ends, margin and warning included."""
-    estimate = plan.seconds if to_end else plan.least_seconds
-    canaries = [_canary(plan, launches, 0)] * 2
-    return WARN_SECONDS + policy.margin * (START_SECONDS + estimate([*launches, *canaries]))
-
-
-def _canary(plan: Plan, launches: Launches, block: int) -> Launch:
-    """A training on the job's largest number of nodes, run first and last to show whether the machine changed.
-
-    Its backend is the first of the study that exchanges gradients, so that the network is part of it. It measures
-    speed alone, also where the trainings have a target.
-    """
-    order = [*plan.study.backends, *(launch.cell.backend for launch in launches)]
-
-    def place(launch: Launch) -> tuple[int, int, bool, int]:
-        cell = launch.cell
-        exchanges = capabilities(cell.backend).exchanges
-        return cell.num_nodes, cell.num_ranks, exchanges, -order.index(cell.backend)
-
-    largest = max(launches, key=place)
-    cell = largest.cell.model_copy(update={"control": "canary", "target": None})
-    return Launch(cases=(Case(cell=cell, block=block, position=0),), data=largest.data)
+        if seconds > limit:
+            warnings.append(
+                f"{members[0].id} needs {format_seconds(seconds)}, more than the {format_seconds(limit)} of a job: "
+                f"about {math.ceil(seconds / limit)} jobs, each from the last checkpoint on; "
+                "`dlscale resume` submits the next when one has ended"
+            )
+        jobs.append(
+            Job(
+                index=index,
+                launches=members,
+                num_nodes=max(min_nodes, *(launch.cell.num_nodes for launch in members)),
+                seconds=min(seconds, limit),
+                budget_per_case=plan.budget_per_case,
+            )
+        )
+    return tuple(jobs), tuple(warnings)
 
 
 FOLDER = "jobs"
@@ -250,30 +207,12 @@ class JobFiles:
         return last
 
     @property
-    def has_ended(self) -> bool:
-        """Whether its last event is its end."""
-        return self.last_event().get("event") == "end"
-
-    @property
     def end_reason(self) -> str | None:
-        """Why it ended, as it logged it; None before its end."""
-        return str(self.last_event().get("reason", "")) or None if self.has_ended else None
+        """Why it ended, as it logged it; None where its last event is not its end."""
+        last = self.last_event()
+        return str(last.get("reason", "")) if last.get("event") == "end" else None
 
 
 def all_jobs(folder: Path) -> list[JobFiles]:
     """The jobs of a study's folder, in their order."""
     return [JobFiles(folder, path.stem) for path in sorted((folder / FOLDER).glob("job-*.json"))]
-
-
-def states(jobs: Sequence[JobFiles], known: Mapping[str, State]) -> dict[str, JobState]:
-    """Each job's state by name. `known`: the scheduler's states by its numbers, of the jobs that it still knows."""
-    by_name: dict[str, JobState] = {}
-    for job in jobs:
-        state = known.get(job.id or "", "unknown")
-        if state == "pending" or state == "running":
-            by_name[job.name] = state
-        elif job.has_ended:
-            by_name[job.name] = "ended"
-        else:
-            by_name[job.name] = "vanished" if job.id or job.last_event() else "never submitted"
-    return by_name

@@ -7,6 +7,7 @@ On a machine that is not the system's own, a rehearsal writes the scripts that t
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import shutil
@@ -20,9 +21,8 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.base.quantities import format_seconds
 from dlscale.base.redaction import redact
-from dlscale.base.schedulers import SCHEDULERS, job_nodes
-from dlscale.base.strings import plural
-from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles, JobState, all_jobs, cut, states
+from dlscale.base.schedulers import SCHEDULERS
+from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles, JobState, all_jobs, cut
 from dlscale.benchmarks.jobs.script import batch_script
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
 from dlscale.benchmarks.study.plan import Launch
@@ -90,8 +90,17 @@ def submit(campaign: Campaign, jobs: Sequence[Job], *, account: str | None) -> l
 
 def job_states(system: System, jobs: Sequence[JobFiles]) -> dict[str, JobState]:
     """Each job's state by its name. Raises UsageError if the scheduler does not answer."""
-    ids = [job.id for job in jobs if job.id]
-    return states(jobs, _scheduler_states(SCHEDULERS[system.scheduler], ids))
+    known = _scheduler_states(SCHEDULERS[system.scheduler], [job.id for job in jobs if job.id])
+    by_name: dict[str, JobState] = {}
+    for job in jobs:
+        state = known.get(job.id or "", "unknown")
+        if state == "pending" or state == "running":
+            by_name[job.name] = state
+        elif job.end_reason is not None:
+            by_name[job.name] = "ended"
+        else:
+            by_name[job.name] = "vanished" if job.id or job.last_event() else "never submitted"
+    return by_name
 
 
 def _scheduler_states(commands: Scheduler, ids: Sequence[str]) -> Mapping[str, State]:
@@ -133,13 +142,6 @@ def _run(command: Sequence[str], cwd: Path | None = None) -> subprocess.Complete
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     return redact((done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1])
-
-
-def own_nodes(campaign: Campaign) -> tuple[str, ...]:
-    """The nodes of the surrounding job. Raises UsageError outside a job, or if it has too few nodes."""
-    fewest = max(launch.cell.num_nodes for launch in campaign.plan.launches)
-    remedy = "leave --in-allocation out to submit jobs instead"
-    return job_nodes(campaign.system.scheduler, fewest=fewest, remedy=remedy)
 
 
 def walltime(study: Study, system: System, asked: float | None) -> float | None:
@@ -188,29 +190,19 @@ def jobs_of(
             )
     least = partition.min_nodes.value if partition.min_nodes else 1
     jobs, warnings = cut(
-        campaign.plan, launches, system.policy, limit=limit, min_nodes=least, first_index=first_index
+        campaign.plan,
+        launches,
+        system.policy,
+        limit=limit or math.inf,
+        min_nodes=least,
+        first_index=first_index,
     )
     if limit is None:
         warnings += ("the partition's wall-time limit is unknown; set one with --walltime",)
-    if unused := [job for job in jobs if job.num_nodes > job.largest]:
-        text = (
-            f"the partition's minimum is {unused[0].num_nodes} nodes: {plural(len(unused), 'job')} that "
-            f"need{'s' * (len(unused) == 1)} at most {max(job.largest for job in unused)} will be billed for them"
-        )
-        smaller = smaller_partitions(jobs, system)
-        warnings += (text + f"; cheaper: --partition {' or '.join(smaller)}" * bool(smaller),)
+    most = max(launch.cell.num_nodes for launch in launches)
+    if most < least:
+        warnings += (f"jobs need at most {most} nodes, and the partition bills at least {least}",)
     return jobs, warnings
-
-
-def smaller_partitions(jobs: Sequence[Job], system: System) -> list[str]:
-    """The partitions that take all of these jobs and bill each for no more nodes than it needs."""
-    sizes = [job.largest for job in jobs]
-    return [
-        name
-        for name, partition in system.partitions.items()
-        if min(sizes) >= (partition.min_nodes.value if partition.min_nodes else 1)
-        and max(sizes) <= (partition.max_nodes or partition.num_nodes).value
-    ]
 
 
 def check_node_hours(jobs: Sequence[Job], most: float | None) -> None:
@@ -220,19 +212,6 @@ def check_node_hours(jobs: Sequence[Job], most: float | None) -> None:
         raise UsageError(
             f"these jobs may be billed {billed:.1f} node-hours, more than max_node_hours = {most:g}; use fewer "
             "nodes, launches or backends, or a smaller --budget"
-        )
-
-
-def check_partition(campaign: Campaign, jobs: Sequence[Job]) -> None:
-    """Raises UsageError where the default partition bills nodes that no job needs, and another one would not."""
-    system = campaign.system
-    if campaign.plan.study.partition or all(job.num_nodes == job.largest for job in jobs):
-        return
-    if smaller := smaller_partitions(jobs, system):
-        raise UsageError(
-            f"a job on partition {system.partition} of {system.name} is billed for at least "
-            f"{max(job.num_nodes for job in jobs)} nodes, and these need {max(job.largest for job in jobs)}; give "
-            f"--partition {' or '.join(smaller)}, or --partition {system.partition} to be billed for them"
         )
 
 

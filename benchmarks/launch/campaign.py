@@ -1,6 +1,6 @@
 """A campaign: a plan tied to an environment of a machine and to a folder.
 
-It knows what a launch needs to be started, which launches are left, and what its records keep of the configuration.
+It knows what a launch needs to be started, which launches are left, and what records keep of the configuration.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dlscale.base import launchers, redaction
 from dlscale.base.files import make_folder
 from dlscale.base.launchers import Flavour, Start
 from dlscale.base.quantities import Count, Quantity, TextFact
-from dlscale.base.variables import JOB, LAUNCH, Group, passed_on, withheld
+from dlscale.base.variables import JOB, LAUNCH, passed_on, withheld
 from dlscale.benchmarks.launch import own_models, signals, supervisor
 from dlscale.benchmarks.launch.environment import recorded_variables
-from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
+from dlscale.benchmarks.launch.supervisor import PreparedLaunch
 from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.nodes import batch_job
@@ -57,7 +57,6 @@ class Campaign:
     flavour: Flavour | None  # of MPI; None where ranks start without it
     fingerprint: Fingerprint
     plan: Plan
-    unusable: dict[tuple[str, str], str]  # (backend, framework) -> why it cannot be used here
     store: Store
     spool_folder: Path
     nodes: tuple[str, ...] = ()  # of the job that this runs in; none: this machine alone
@@ -65,33 +64,29 @@ class Campaign:
     def todo(self) -> list[Launch]:
         """The launches that are left, in order, each with those of its cases that have no good record yet."""
         finished = self.store.finished()
-        left = ([case for case in launch.cases if case.id not in finished] for launch in self.plan.launches)
-        return [
-            replace(launch, cases=tuple(cases))
-            for launch, cases in zip(self.plan.launches, left, strict=True)
-            if cases
+        left = [
+            replace(launch, cases=tuple(case for case in launch.cases if case.id not in finished))
+            for launch in self.plan.launches
         ]
+        return [launch for launch in left if launch.cases]
 
     @property
     def planned(self) -> set[str]:
         """The ids of all its cases."""
         return {case.id for launch in self.plan.launches for case in launch.cases}
 
+    @property
+    def withheld(self) -> list[str]:
+        """The names of variables that tune this process, and that its launches do not get."""
+        own = {name for launch in self.plan.launches for name in self.variables(launch)}
+        return [] if self.system.has_jobs else [name for name in withheld(LAUNCH) if name not in own]
+
     def command(self, launch: Launch) -> list[str]:
         """The exact command line of a launch, without the nodes' names where its job has not started."""
-        cell = launch.cell
-        program = [str(self.installation.python), *WORKER, str(self.spool(launch))]
+        cell, spool = launch.cell, self.spool_folder / launch.id
+        program = [str(self.installation.python), *WORKER, str(spool)]
         variables = self.variables(launch)
-        if self.system.scheduler == "none":
-            start = Start(
-                nodes=(),
-                num_ranks=cell.num_processes,
-                ranks_per_node=cell.num_processes,
-                cpus_per_rank=cell.cores_per_rank,
-                variables=variables,
-                program=program,
-            )
-        else:
+        if self.system.has_jobs:
             start = start_on(
                 self.system,
                 chosen_partition(self.plan.study, self.system),
@@ -101,14 +96,22 @@ class Campaign:
                 program=program,
                 ranks_per_node=self._ranks_per_node(launch),
             )
-            if not self.nodes:
-                start = replace(start, unnamed_nodes=cell.num_nodes)
+            start = replace(start, folder=str(spool), unnamed_nodes=0 if self.nodes else cell.num_nodes)
+        else:
+            start = Start(
+                num_ranks=cell.num_processes,
+                ranks_per_node=cell.num_processes,
+                cpus_per_rank=cell.cores_per_rank,
+                variables=variables,
+                program=program,
+                folder=str(spool),
+            )
         return launchers.command_line(
             self.system.launcher,
-            replace(start, folder=str(self.spool(launch))),
+            start,
             mpiexec_path=self.installation.mpiexec,
             flavour=self.flavour,
-            oversubscribed=self.system.scheduler == "none" and self.oversubscribed(launch),
+            oversubscribed=not self.system.has_jobs and self.plan.sharing(cell) > 1,
         )
 
     def variables(self, launch: Launch) -> dict[str, str]:
@@ -131,33 +134,15 @@ class Campaign:
             threads | cores | ALLOCATOR | QUIET | fixed | self.installation.variables | launch.cell.variables
         )
 
-    @property
-    def passes(self) -> frozenset[Group]:
-        """What of this process's own environment its launches get beside `variables`."""
-        return JOB if self.system.has_jobs else LAUNCH
-
-    @property
-    def withheld(self) -> list[str]:
-        """The names of variables that somebody tuned this process with, and that say nothing to its launches."""
-        told = {name for launch in self.plan.launches for name in self.variables(launch)}
-        return [name for name in withheld(self.passes) if name not in told]
-
     def _ranks_per_node(self, launch: Launch) -> int:
         """How many share a node's hardware threads; a reference run has them all."""
         return 1 if launch.cell.control == "whole_machine" else self.plan.shape.ranks_per_node or 1
 
-    def spool(self, launch: Launch) -> Path:
-        """Where a launch's ranks write while it runs."""
-        return self.spool_folder / launch.id
-
-    def oversubscribed(self, launch: Launch) -> bool:
-        """Whether the launch's workers and servers need more cores than there are; a server counts as one."""
-        return self.plan.sharing(launch.cell) > 1
-
     def prepare(self, launch: Launch) -> PreparedLaunch:
         """A launch, ready to be started now."""
-        command, inherited = self.command(launch), passed_on(self.passes)
+        command, inherited = self.command(launch), passed_on(JOB if self.system.has_jobs else LAUNCH)
         study, store, cell = self.plan.study, self.store, launch.cell
+        oversubscribed = self.plan.sharing(cell) > 1
         return PreparedLaunch(
             spec=LaunchSpec(
                 cases=list(launch.cases),
@@ -172,12 +157,12 @@ class Campaign:
                 else None,
                 own=own_models.place_of(cell.own, cell.workload, folder=store.folder) if cell.own else None,
                 skip_bad=study.skip_bad,
-                patient=self.oversubscribed(launch),
+                patient=oversubscribed,
                 # Of weights and of the samples' order; trainings to a target have another in every block.
                 seed=study.seed + (launch.cases[0].block if study.target else 0),
             ),
             command=command,
-            spool=self.spool(launch),
+            spool=self.spool_folder / launch.id,
             environment=inherited,
             metadata=LaunchMetadata(
                 study=store.folder.name,
@@ -186,13 +171,17 @@ class Campaign:
                 started_at=supervisor.now(),
                 order_seed=study.seed,
                 command=redaction.redact(shlex.join(command)),
-                oversubscribed=self.oversubscribed(launch),
+                oversubscribed=oversubscribed,
                 environment_variables=recorded_variables(inherited, own=self.variables(launch)),
                 configuration=configuration(study, self.system),
                 batch_job=batch_job(os.environ),
                 gates_version=GATES_VERSION,
             ),
         )
+
+    def run(self, launch: Launch) -> list[Record]:
+        """The records of a launch that is run now."""
+        return supervisor.supervise(self.prepare(launch), self.store)
 
 
 def configuration(study: Study, system: System) -> Configuration:
@@ -245,11 +234,3 @@ def open_campaign(campaign: Campaign, facts: Mapping[str, object]) -> Iterator[l
         make_folder(campaign.spool_folder)
         supervisor.collect_leftovers(campaign.spool_folder, store, planned=campaign.planned)
         yield campaign.todo()
-
-
-def run_launch(campaign: Campaign, launch: Launch) -> list[Record]:
-    """Run one launch, or record why it cannot be started here."""
-    prepared = campaign.prepare(launch)
-    if reason := campaign.unusable.get((launch.cell.backend, launch.cell.framework)):
-        return refuse(prepared, campaign.store, reason)
-    return supervise(prepared, campaign.store)

@@ -11,16 +11,17 @@ from typing import Any
 
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, refuse_links, write_atomically
-from dlscale.benchmarks.launch.environment import NoAnswerError, TooLateError
-from dlscale.benchmarks.launch.environment import ask as ask_python
+from dlscale.benchmarks.launch import environment
+from dlscale.benchmarks.launch.environment import NoAnswerError
 from dlscale.benchmarks.study.study import Study
 from dlscale.models.own import FilePlace, OwnModel
 from dlscale.models.own.facts import Answer
 from dlscale.models.own.file import digest_of
 
 FOLDER = "own"  # of a study: a folder per file, with its copy
-ORIGIN = "origin.txt"  # beside the copy: where the user has the file, so that it finds its data
+ORIGIN = "origin.txt"  # next to the copy: where the user has the file, so that it finds its data
 LIMIT_SECONDS = 600
+THREADS = {"OMP_NUM_THREADS": "1"}
 
 
 def ask(path: Path, python: Path) -> OwnModel:
@@ -29,22 +30,15 @@ def ask(path: Path, python: Path) -> OwnModel:
         raise UsageError(
             f"--workloads {path}: no such file; give the path of a Python file, or a known workload"
         )
+    module, limit = "benchmarks.rank.own_trial", LIMIT_SECONDS
     try:
-        answer = ask_python(
-            python,
-            "benchmarks.rank.own_trial",
-            str(path),
-            answer=Answer,
-            limit_seconds=LIMIT_SECONDS,
-            variables={"OMP_NUM_THREADS": "1"},
+        answer = environment.ask(
+            python, module, str(path), answer=Answer, variables=THREADS, limit_seconds=limit
         )
-    except TooLateError:
-        raise UsageError(
-            f"{path.name}: one step was not done after {LIMIT_SECONDS // 60} minutes; does data() end? Write "
-            "num_samples = N into the file, or give less data"
-        ) from None
     except NoAnswerError as error:
-        raise UsageError(f"{path.name} ended the Python that ran it: {error}; correct the file") from None
+        raise UsageError(
+            f"{path.name} has ended without a first step: {error}; correct the file, or give it less data"
+        ) from None
     if answer.model is None:
         raise UsageError(answer.problem)
     return answer.model

@@ -10,12 +10,13 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
-from dlscale.base.launchers import LAUNCHERS
+from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.base.quantities import format_size
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.campaign import Campaign
@@ -24,141 +25,131 @@ from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import plan_on
 from dlscale.benchmarks.study.plan import Plan, machine_pace, row_carriers
-from dlscale.benchmarks.study.study import STUDY_FILE, Study, StudyFile, read_study_file
+from dlscale.benchmarks.study.study import Study, StudyFile
 from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
 from dlscale.collectives.neighbours import MPI
-from dlscale.models.frameworks import GPU_HELP, check_tf32
+from dlscale.models.frameworks import GPU_HELP
 
+Where = Literal["here", "jobs", "rehearsal"]
 RANKS_PER_CORE = 4  # beyond, ranks that wait take a machine from everybody on it
 # What a rank of a small network holds, measured.
 RANK_BYTES = {"torch": 350 << 20, "tensorflow": 800 << 20}
 
 
 def prepare_campaign(
-    study: Study, system: System, *, environment_name: str | None, data: str | None, results: Path
+    study: Study,
+    system: System,
+    *,
+    where: Where = "here",
+    environment_name: str | None,
+    data: str | None,
+    results: Path,
 ) -> Campaign:
-    """A campaign on this machine, now. Raises UsageError for whatever would not work."""
-    name = environment_name or default_environment(system)
-    plan = replace(plan_on(study, system, environment=name, data=data), pace=machine_pace())
-    installation = find_installation(system, name)
-    check_capacity(plan)
-    campaign = campaign_here(system, installation, plan, folder=results)
-    plan, unusable = campaign.plan, campaign.unusable
-    if len(unusable) == len(_pairs(plan)):
-        raise UsageError(next(iter(unusable.values())))
-    if study.every_backend or (campaign.flavour is None and not study.named_backends):
-        plan, unusable = _without(plan, unusable), {}
-    store = Store(_folder(results / system.name, study, digests=(plan.digest, campaign.fingerprint.digest)))
-    campaign = replace(campaign, plan=plan, unusable=unusable, store=store, spool_folder=store.spool_folder)
-    if text := _why_new(campaign):
-        return replace(campaign, plan=replace(plan, warnings=(*plan.warnings, text)))
-    return campaign
+    """A campaign of launches here and now, of jobs that will run it, or of a system that this machine is not.
+
+    What compute nodes have is asked there, what is installed is asked here; for a rehearsal nothing is asked. Raises
+    UsageError for whatever can be known to be wrong.
+    """
+    if where == "rehearsal":
+        site = "site" if "site" in system.environments else next(iter(system.environments))
+        name = environment_name or site
+        definitions.one_of(f"environment on {system.name}", name, system.environments)
+        stated = system.environments[name]
+        installation = Installation(
+            name=name,
+            prefix=Path(stated.prefix),
+            python=Path(stated.python or "python"),
+            mpiexec=Path(stated.mpiexec or "mpiexec"),
+            mpi=stated.mpi,
+            variables=stated.variables,
+        )
+    else:
+        name = environment_name or default_environment(system)
+        installation = find_installation(system, name)
+    plan = plan_on(study, system, environment=name, data=data)
+    if where == "here":
+        check_capacity(plan)
+        plan = replace(plan, pace=machine_pace())
+    return campaign_of(plan, system, installation, where=where, results=results / system.name)
 
 
-def campaign_here(system: System, installation: Installation, plan: Plan, *, folder: Path) -> Campaign:
-    """That plan with what the environment says of itself on this machine, its records in `folder`."""
-    question = Question(
-        pairs=_pairs(plan),
-        options=dict(plan.study.backend_options),
-        gpus=plan.study.frameworks if plan.study.device == "gpu" else [],
-    )
-    report = environment.probe(installation, question)
-    system, line = environment.with_found_launcher(system, installation, report)
-    has_mpi = LAUNCHERS[system.launcher].needs_mpi
-    flavour = environment.check_mpi(installation, report, launcher=system.launcher) if has_mpi else None
-    plan = _in_installed_frameworks(plan, installation, report)
-    plan = replace(plan, warnings=(*([line] if line else ()), *plan.warnings))
-    unusable = {pair: reason for pair in _pairs(plan) if (reason := report.problems.get("/".join(pair)))}
-    if not has_mpi:
-        unusable |= _over_mpi(plan, system.launcher)
-    if question.gpus:
-        check_gpus(report, plan, environment=installation.name)
-    store = Store(folder)
+def campaign_of(
+    plan: Plan,
+    system: System,
+    installation: Installation,
+    *,
+    where: Where,
+    results: Path = Path(),
+    folder: Path | None = None,
+) -> Campaign:
+    """The plan with what the environment says of itself.
+
+    Its folder is in `results`, and is another one for another plan, code, version or (here) machine; in a job it is the
+    study's `folder`. There a launch that cannot be started is a failure, and no mistake of anybody.
+    """
+    study, is_here = plan.study, where == "here"
+    flavour: Flavour | None = "mpich" if installation.mpi == "detect" else installation.mpi
+    fingerprint = Fingerprint(digest="", commit=commit(), versions={}, node={})
+    name = f"rehearsal-{study.name}-{plan.digest[:8]}"
+    if where != "rehearsal":
+        gpus = study.frameworks if study.device == "gpu" else []
+        question = Question(pairs=_pairs(plan), options=dict(study.backend_options), gpus=gpus)
+        report = environment.probe(installation, question if is_here else Question())
+        if is_here:
+            system, line = environment.with_found_launcher(system, installation, report)
+            has_mpi, launcher = LAUNCHERS[system.launcher].needs_mpi, system.launcher
+            flavour = environment.check_mpi(installation, report, launcher=launcher) if has_mpi else None
+            plan = replace(plan, warnings=(*filter(None, [line]), *plan.warnings))
+        if folder is None:
+            plan = usable_part(plan, report, installation, launcher=system.launcher)
+            check_gpus(report, plan)
+        fingerprint = report.fingerprint(system.launcher)
+        software = json.dumps([fingerprint.commit, fingerprint.versions], sort_keys=True)
+        digests = f"{plan.digest}-{fingerprint.digest if is_here else software}"
+        name = f"{study.name}-{hashlib.sha256(digests.encode()).hexdigest()[:8]}"
+    store = Store(folder or results / name)
     return Campaign(
         system=system,
         installation=installation,
         flavour=flavour,
-        fingerprint=_fingerprint(report, plan.study, system),
+        fingerprint=fingerprint,
         plan=plan,
-        unusable=unusable,
         store=store,
-        spool_folder=store.spool_folder,
+        # Apart from the spools of jobs, which are not ours to clear.
+        spool_folder=store.spool_folder if is_here else store.spool_folder / "here",
     )
-
-
-def campaign_for_jobs(
-    study: Study, system: System, *, environment_name: str | None, data: str | None, results: Path
-) -> Campaign:
-    """A campaign that jobs will run: what compute nodes have is asked there, what is installed is asked here.
-
-    Raises UsageError for whatever can be known to be wrong.
-    """
-    name = environment_name or default_environment(system)
-    plan = plan_on(study, system, environment=name, data=data)
-    installation = find_installation(system, name)
-    report = environment.probe(installation)
-    plan = _in_installed_frameworks(plan, installation, report)
-    fingerprint = _fingerprint(report, plan.study, system)
-    software = json.dumps([fingerprint.commit, fingerprint.versions], sort_keys=True)
-    folder = _folder(results / system.name, study, digests=(plan.digest, software))
-    return _not_started_here(folder, plan, system=system, installation=installation, fingerprint=fingerprint)
-
-
-def campaign_for_rehearsal(
-    study: Study, system: System, *, environment_name: str | None, data: str | None, results: Path
-) -> Campaign:
-    """A campaign on a system that this machine is not: nothing is asked, and nothing can be started."""
-    name = environment_name or ("site" if "site" in system.environments else next(iter(system.environments)))
-    definitions.one_of(f"environment on {system.name}", name, system.environments)
-    stated = system.environments[name]
-    installation = Installation(
-        name=name,
-        prefix=Path(stated.prefix),
-        python=Path(stated.python or "python"),
-        mpiexec=Path(stated.mpiexec or "mpiexec"),
-        mpi=stated.mpi,
-        variables=stated.variables,
-    )
-    plan = plan_on(study, system, environment=name, data=data)
-    folder = results / system.name / f"rehearsal-{study.name}-{plan.digest[:8]}"
-    fingerprint = Fingerprint(digest="", commit=commit(), versions={}, node={})
-    return _not_started_here(folder, plan, system=system, installation=installation, fingerprint=fingerprint)
 
 
 def check_capacity(plan: Plan) -> None:
     """Raises UsageError for a launch of more ranks than this machine's cores, or its memory, can take."""
     free = psutil.virtual_memory().available
     for cell in (launch.cell for launch in plan.launches):
+        num_processes = math.ceil(cell.num_processes / cell.num_nodes)
         size = RANK_BYTES[cell.framework]
         by_cores, by_memory = plan.num_cores * RANKS_PER_CORE, free // size
-        if cell.num_processes <= min(by_cores, by_memory):
+        if num_processes <= min(by_cores, by_memory):
             continue
         asked = f"{cell.num_ranks} ranks" + f" and {cell.num_servers} servers" * (cell.num_servers > 0)
         taken = (
             f"on {plan.num_cores} cores, more than {RANKS_PER_CORE} per core"
-            if cell.num_processes > by_cores
-            else f"in {cell.framework} need {format_size(cell.num_processes * size)} of memory, and "
+            if num_processes > by_cores
+            else f"in {cell.framework} need {format_size(num_processes * size)} of memory, and "
             f"{format_size(free)} are free"
         )
         raise UsageError(f"{asked} {taken}; ask for at most {min(by_cores, by_memory)} --ranks")
 
 
-def check_gpus(report: Probe, plan: Plan, *, environment: str) -> None:
-    """Raises UsageError unless every framework sees a GPU for every rank of a node, with TF32 if a cell asks for it."""
-    cells = [case.cell for launch in plan.launches for case in launch.cases]
+def check_gpus(report: Probe, plan: Plan) -> None:
+    """Raises UsageError unless every framework sees a GPU for every rank of a node."""
+    cells = [launch.cell for launch in plan.launches]
     ranks_per_node = max((math.ceil(cell.num_ranks / cell.num_nodes) for cell in cells), default=0)
-    tf32 = any(cell.precision == "tf32" for cell in cells)
     for gpus in report.gpus:
-        what = f"{gpus.framework} {gpus.version} of environment {environment}"
-        if not gpus.names:
-            raise UsageError(f"device gpu was asked for, but {what} sees no GPU; {GPU_HELP}")
-        check_tf32(what, gpus.without_tf32 if tf32 else ())
         if ranks_per_node > len(gpus.names):
             raise UsageError(
-                f"{ranks_per_node} ranks per node were asked for on device gpu, and {what} sees "
-                f"{len(gpus.names)} (one each); give at most --ranks {len(gpus.names)}"
+                f"{ranks_per_node} ranks per node were asked for on device gpu, and {gpus.framework} {gpus.version} "
+                f"sees {len(gpus.names)}; start one rank per GPU; {GPU_HELP}"
             )
 
 
@@ -178,90 +169,35 @@ def _pairs(plan: Plan) -> list[tuple[str, str]]:
     return sorted({(launch.cell.backend, launch.cell.framework) for launch in plan.launches})
 
 
-def _over_mpi(plan: Plan, launcher: str) -> dict[tuple[str, str], str]:
-    """The pairs that need ranks of MPI, with the reason. Raises UsageError where samples' rows go over MPI."""
-    if carried := row_carriers(launch.cell for launch in plan.launches).get(MPI):
+def usable_part(plan: Plan, report: Probe, installation: Installation, *, launcher: str) -> Plan:
+    """The plan without what nobody named and the environment does not have, with a warning for each.
+
+    Raises UsageError for what the user named, or where nothing is left.
+    """
+    study, needs_mpi, warnings = plan.study, LAUNCHERS[launcher].needs_mpi, dict[str, None]()
+    if not needs_mpi and (carried := row_carriers(launch.cell for launch in plan.launches).get(MPI)):
         raise UsageError(
             f"split with {', '.join(carried)} sends rows over MPI, which {launcher} does not start; leave --split out"
         )
-    return {
-        (backend, framework): f"{backend} needs ranks of MPI, which {launcher} does not start"
-        for backend, framework in _pairs(plan)
-        if capabilities(backend).needs_mpi
-    }
-
-
-def _in_installed_frameworks(plan: Plan, installation: Installation, report: Probe) -> Plan:
-    """The plan without frameworks that `all` included and the environment has not, with a warning for each.
-
-    Raises UsageError where a named framework is missing, or every one.
-    """
-    asked = plan.study.frameworks
-    installed = [framework for framework in asked if framework in report.frameworks]
-    if len(installed) == len(asked):
-        return plan
-    if not plan.study.every_framework or not installed:
-        environment.check_frameworks(installation, report, asked)
-    warnings = [
-        f"{framework} is left out: environment {installation.name} does not have it; "
-        f"{environment.framework_remedy(framework)} there"
-        for framework in asked
-        if framework not in installed
-    ]
+    left = _pairs(plan)
+    for backend, framework in _pairs(plan):
+        what, named = f"{backend} in {framework}", study.named_backends and not study.every_backend
+        reason = report.problems.get(f"{backend}/{framework}", "")
+        if framework not in report.frameworks:
+            what, named = framework, not study.every_framework
+            remedy = environment.framework_remedy(framework)
+            reason = f"environment {installation.name} has no {framework}; {remedy} there"
+        elif capabilities(backend).needs_mpi and not needs_mpi:
+            reason = f"{backend} needs ranks of MPI, which {launcher} does not start"
+        if reason:
+            left.remove((backend, framework))
+            if named or not left:
+                raise UsageError(reason)
+            warnings[f"{what} is left out: {reason}"] = None
+    frameworks = [name for name in study.frameworks if name in {framework for _, framework in left}]
     return replace(
         plan,
-        study=plan.study.model_copy(update={"frameworks": installed}),
-        launches=tuple(launch for launch in plan.launches if launch.cell.framework in installed),
+        study=study.model_copy(update={"frameworks": frameworks}),
+        launches=tuple(it for it in plan.launches if (it.cell.backend, it.cell.framework) in left),
         warnings=(*plan.warnings, *warnings),
-    )
-
-
-def _without(plan: Plan, unusable: dict[tuple[str, str], str]) -> Plan:
-    """The plan without what cannot be used here, and a warning for each backend and framework that is left out."""
-    left = [
-        launch for launch in plan.launches if (launch.cell.backend, launch.cell.framework) not in unusable
-    ]
-    warnings = [f"{' in '.join(pair)} is left out: {reason}" for pair, reason in unusable.items()]
-    return replace(plan, launches=tuple(left), warnings=(*plan.warnings, *warnings))
-
-
-def _fingerprint(report: Probe, study: Study, system: System) -> Fingerprint:
-    return report.fingerprint(frameworks=study.frameworks, backends=study.backends, launcher=system.launcher)
-
-
-def _folder(results: Path, study: Study, *, digests: tuple[str, str]) -> Path:
-    """A study's folder: its name changes with either of the digests."""
-    digest = hashlib.sha256("-".join(digests).encode()).hexdigest()[:8]
-    return results / f"{study.name}-{digest}"
-
-
-def _why_new(campaign: Campaign) -> str:
-    """Why a study's records go into a new folder though there is one of the same plan; empty if there is none."""
-    folder = campaign.store.folder
-    if folder.exists():
-        return ""
-    for path in sorted(folder.parent.glob(f"{campaign.plan.study.name}-*/{STUDY_FILE}")):
-        try:
-            file = read_study_file(path.parent)
-        except UsageError:
-            continue
-        if file.plan_digest == campaign.plan.digest:
-            changed = "; ".join(differences(file, campaign)) or "its system's definition"
-            return f"a new folder, as {path.parent.name} of the same plan was measured with something else: {changed}"
-    return ""
-
-
-def _not_started_here(
-    folder: Path, plan: Plan, *, system: System, installation: Installation, fingerprint: Fingerprint
-) -> Campaign:
-    store = Store(folder)
-    return Campaign(
-        system=system,
-        installation=installation,
-        flavour="mpich" if installation.mpi == "detect" else installation.mpi,
-        fingerprint=fingerprint,
-        plan=plan,
-        unusable={},
-        store=store,
-        spool_folder=store.spool_folder / "here",  # beside those of the jobs, which are not ours to clear
     )

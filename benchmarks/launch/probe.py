@@ -11,9 +11,10 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -21,7 +22,6 @@ from pathlib import Path
 from dlscale.base.definitions import Frozen
 from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.base.strings import Name, Text
-from dlscale.base.variables import shadowing
 from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.benchmarks.systems.limits import read_limits
@@ -29,23 +29,28 @@ from dlscale.collectives import capabilities
 from dlscale.collectives.registry import unavailable_because
 from dlscale.models.frameworks import FRAMEWORKS, gpu_module
 
-# Package -> the frameworks or backends whose studies use it; none named: every study does.
-PACKAGES: dict[str, tuple[str, ...]] = {
-    "dlscale": (),
-    "torch": ("torch",),
-    "numpy": (),
-    "h5py": (),
-    "mpi4py": (),
-    "tensorflow": ("tensorflow",),
-    "tensorflow-cpu": ("tensorflow",),
-    "horovod": ("horovod",),
-    "grpcio": ("grpc_ps",),
-    "oneccl-cpu": ("horovod",),
-    "impi-rt": (),
-}
-OF_MPI = ("mpi", "mpi4py", "impi-rt")
+PACKAGES = (
+    *(
+        "dlscale",
+        "torch",
+        "numpy",
+        "h5py",
+        "mpi4py",
+        "tensorflow",
+        "tensorflow-cpu",
+        "horovod",
+        "grpcio",
+        "oneccl-cpu",
+    ),
+    "impi-rt",
+)
+FAMILIES: dict[str, Flavour] = {
+    "Open MPI": "openmpi",
+    "Intel MPI": "intelmpi",
+}  # by vendor; all others: MPICH's
 CPU_INFO = Path("/proc/cpuinfo")
-BUILD_FILE = "build.json"  # beside the ring's extension, written by its CMakeLists.txt
+BUILD_FILE = "build.json"  # next to the ring's extension, written by its CMakeLists.txt
+GPU_FILES = ("nvidia[0-9]*", "dxg", "kfd", "dri/renderD*")  # NVIDIA's, those of Windows, AMD's, Intel's
 
 
 class Question(Frozen):
@@ -72,32 +77,23 @@ class Probe(Frozen):
     """Facts of one environment, read by its own Python."""
 
     versions: dict[Text, Text]
-    mpi: Flavour | None  # "mpich", "intelmpi" or "openmpi" as mpi4py loaded it, None if mpi4py finds no MPI
+    mpi: Flavour | None  # as mpi4py loaded it, None if mpi4py finds no MPI
     mpi_problem: Text | None
     problems: dict[Text, Text]  # why "backend/framework" cannot be used, of those asked for
     frameworks: list[Text]  # those that are installed
-    misplaced: dict[Text, Text] = {}  # those that PYTHONPATH puts before the installed ones: the file of each
     commit: Text  # of the checkout that this environment runs
     node: dict[Text, Setting]
     gpus: list[SeenGpus] = []  # of the installed frameworks that were asked for
 
-    def fingerprint(
-        self, *, frameworks: Collection[str], backends: Collection[str], launcher: str
-    ) -> Fingerprint:
-        """The digest that all records of one curve share, and what it was made of, for a study of these.
+    def fingerprint(self, launcher: str) -> Fingerprint:
+        """The digest that all records of one curve share, and what it was made of.
 
         A launcher without MPI is itself part of what is measured, and MPI is not. So are the GPUs, if asked for.
         """
-        used = {*frameworks, *backends}
-        versions = {
-            name: version
-            for name, version in self.versions.items()
-            if not PACKAGES.get(name) or used.intersection(PACKAGES[name])
-        }
+        versions, node = dict(self.versions), dict(self.node)
         if not LAUNCHERS[launcher].needs_mpi:
-            versions = {name: version for name, version in versions.items() if name not in OF_MPI}
+            versions.pop("mpi", None)
             versions["launcher"] = launcher
-        node = dict(self.node)
         for gpus in self.gpus:
             versions |= gpus.libraries
             versions.setdefault(gpus.framework, gpus.version)  # under another name in a build for CPUs
@@ -109,30 +105,39 @@ class Probe(Frozen):
 
 def describe(question: Question) -> Probe:
     """The answer of this Python."""
-    mpi, mpi_problem, library = _describe_mpi()
-    installed = [name for name in FRAMEWORKS if importlib.util.find_spec(name)]
-    problems = {}
-    for backend, framework in question.pairs:
-        # A framework that is missing is the first thing to say.
-        needed = mpi_problem if framework in installed and capabilities(backend).needs_mpi else None
-        reason = needed or unavailable_because(backend, framework, question.options.get(backend))
-        if reason:
-            problems[f"{backend}/{framework}"] = reason
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-    if library:
-        versions["mpi"] = library
-    if compiler := _compiler():
-        versions["compiler"] = compiler
+    mpi, mpi_problem = None, None
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        from mpi4py import MPI
+
+        vendor, numbers = MPI.get_vendor()
+        mpi, versions["mpi"] = FAMILIES.get(vendor, "mpich"), f"{vendor} {'.'.join(map(str, numbers))}"
+    except ModuleNotFoundError:
+        mpi_problem = "mpi4py is not installed"
+    except (ImportError, RuntimeError) as error:
+        mpi_problem = str(error).splitlines()[0]
+    ring = importlib.util.find_spec("dlscale.collectives.ring._engine")
+    built = Path(ring.origin).with_name(BUILD_FILE) if ring and ring.origin else None
+    if built and built.is_file():
+        versions["compiler"] = str(json.loads(built.read_text(encoding="utf-8")).get("compiler", ""))
+    installed = [name for name in FRAMEWORKS if importlib.util.find_spec(name)]
+    problems = {}
+    for backend, framework in question.pairs:
+        reason = mpi_problem if capabilities(backend).needs_mpi else None
+        if reason := reason or unavailable_because(backend, framework, question.options.get(backend)):
+            problems[f"{backend}/{framework}"] = reason
     return Probe(
         versions=versions,
         mpi=mpi,
         mpi_problem=mpi_problem,
         problems=problems,
         frameworks=installed,
-        misplaced=_misplaced(installed),
         commit=commit(),
         node=describe_node(),
         gpus=see_gpus(name for name in question.gpus if name in installed),
@@ -155,63 +160,27 @@ def see_gpus(frameworks: Iterable[str]) -> list[SeenGpus]:
     ]
 
 
-def _compiler() -> str:
-    """What the ring's extension was compiled by, as its build wrote it; empty where it was not built."""
-    spec = importlib.util.find_spec("dlscale.collectives.ring._engine")
-    path = Path(spec.origin).with_name(BUILD_FILE) if spec and spec.origin else None
-    if path is None or not path.is_file():
-        return ""
-    return str(json.loads(path.read_text(encoding="utf-8")).get("compiler", ""))
+def shows_gpus(devices: Path = Path("/dev")) -> bool:
+    """Whether the kernel shows a GPU to this process. A framework, which knows whether it is of use, takes seconds."""
+    return any(any(devices.glob(name)) for name in GPU_FILES)
 
 
 def commit() -> str:
     """The commit of the checkout this code runs from, with "+dirty" if changed; "unknown" outside a checkout."""
-
-    def git(*words: str) -> str:
-        try:
-            done = subprocess.run(
-                ["git", "-C", str(Path(__file__).resolve().parent), *words],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
-            )
-        except FileNotFoundError:
-            return ""
-        return done.stdout.strip() if done.returncode == 0 else ""
-
     # An installed copy may lie inside another repository, which does not track it.
-    if not git("ls-files", "--error-unmatch", Path(__file__).name):
-        return "unknown"
-    changed = git("status", "--porcelain", "--untracked-files=no")
-    return (git("rev-parse", "HEAD") or "unknown") + "+dirty" * bool(changed)
-
-
-def _misplaced(frameworks: Iterable[str]) -> dict[str, str]:
-    """Files of frameworks that PYTHONPATH puts first, without a version beside them."""
-    files = {name: str(spec.origin) for name in frameworks if (spec := importlib.util.find_spec(name))}
-    return {
-        name: file
-        for name, file in files.items()
-        if shadowing([file]) and not any(Path(file).parents[1].glob(f"{name}*-info"))
-    }
-
-
-def _describe_mpi() -> tuple[Flavour | None, str | None, str | None]:
-    """The MPI family that mpi4py loads, or the problem, and the library's version."""
-    try:
-        import mpi4py
-
-        mpi4py.rc.initialize = False
-        from mpi4py import MPI
-    except ModuleNotFoundError:
-        return None, "mpi4py is not installed", None
-    except (ImportError, RuntimeError) as error:
-        return None, str(error).splitlines()[0], None
-    vendor, numbers = MPI.get_vendor()
-    families: dict[str, Flavour] = {"Open MPI": "openmpi", "Intel MPI": "intelmpi"}
-    return families.get(vendor, "mpich"), None, f"{vendor} {'.'.join(str(n) for n in numbers)}"
+    done = subprocess.run(
+        [
+            *("sh", "-c", "git ls-files --error-unmatch $0 && git describe --always --exclude=* $1 $2"),
+            *(Path(__file__).name, "--abbrev=40", "--dirty=+dirty"),
+        ],
+        cwd=Path(__file__).resolve().parent,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
+    )
+    return done.stdout.split()[-1] if done.returncode == 0 else "unknown"
 
 
 def describe_node() -> dict[str, Setting]:
@@ -242,35 +211,13 @@ def quota_warning(node: Mapping[str, Setting]) -> str | None:
 
 
 def cpu_model(text: str) -> str:
-    """The processor by /proc/cpuinfo; ARM's kernels name its maker and part: `ARM 0x41/0xd4f`, of each kind of core."""
-    fields: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        fields.setdefault(name.strip().lower(), []).append(value.strip())
-    cores = dict.fromkeys(zip(fields.get("cpu implementer", ()), fields.get("cpu part", ()), strict=False))
-    known = [
-        *fields.get("model name", ())[:1],
-        " + ".join(f"ARM {maker}/{part}" for maker, part in cores),
-        *(name.partition(",")[0] for name in fields.get("cpu", ())[:1]),  # POWER
-        *fields.get("uarch", ())[:1],  # RISC-V
-        platform.processor(),
-    ]
-    return next(filter(None, known), "unknown")
-
-
-INTEL = "0x8086"  # its number on the PCI bus
-
-
-def gpu_makers(top: Path = Path("/")) -> dict[str, bool]:
-    """Whose GPUs the kernel shows to this process, without starting a framework, which takes seconds."""
-    drawing = [
-        top / "sys/class/drm" / node.name / "device/vendor" for node in (top / "dev/dri").glob("renderD*")
-    ]
-    return {
-        "NVIDIA": any(any((top / "dev").glob(name)) for name in ("nvidia[0-9]*", "dxg")),  # dxg: Windows
-        "AMD": (top / "dev/kfd").exists(),
-        "Intel": any(path.is_file() and path.read_text().strip() == INTEL for path in drawing),
-    }
+    """The processor by /proc/cpuinfo; ARM's kernels give its maker and part: `ARM 0x41/0xd4f`."""
+    lines = re.findall(r"^(\w[\w ]*?)\s*:[ \t]*(.*?)\s*$", text, re.MULTILINE)
+    fields = dict(reversed(lines))  # of the first core
+    arm = "/".join(fields[name] for name in ("CPU implementer", "CPU part") if name in fields)
+    # x86; ARM; POWER; RISC-V.
+    names = [fields.get("model name"), arm and f"ARM {arm}", fields.get("cpu"), fields.get("uarch")]
+    return next(filter(None, names), platform.processor()) or "unknown"
 
 
 # What Keras and TensorFlow import where it is installed, for files and pictures: no answer needs it.

@@ -72,30 +72,20 @@ def end(process: subprocess.Popen[bytes]) -> None:
     another parent once it has gone: they are looked for before.
     """
     if process.poll() is None:
-        members = family(process.pid)
+        members = []
+        with suppress(psutil.NoSuchProcess):
+            leader = psutil.Process(process.pid)
+            members = [leader, *leader.children(recursive=True)]
         _signal_group(process.pid, signal.SIGTERM)
         _signal_group(process.pid, signal.SIGCONT)
-        _signal(members, signal.SIGCONT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=GRACE_SECONDS)
-        _signal(members, signal.SIGKILL)
+        for number, grace in ((signal.SIGCONT, GRACE_SECONDS), (signal.SIGKILL, 0.0)):
+            for member in members:
+                with suppress(psutil.Error):
+                    member.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=grace)
     _signal_group(process.pid, signal.SIGKILL)  # what it left there
     process.wait()
-
-
-def family(pid: int) -> list[psutil.Process]:
-    """A process and all that it and its children started on this machine; empty once it has gone."""
-    try:
-        leader = psutil.Process(pid)
-        return [leader, *leader.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
-    for process in processes:
-        with suppress(psutil.Error):
-            process.send_signal(number)
 
 
 def _signal_group(leader: int, number: signal.Signals) -> None:

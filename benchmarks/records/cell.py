@@ -38,7 +38,7 @@ class Cell(Frozen):
     ranks do that share samples; `alone` is one rank at the local batch of several, or with one's rows of samples, which
     shows what a smaller batch and thin blocks cost alone; `profile` trains one rank and stamps when in a step each
     gradient is complete; `whole_machine` is one rank on all cores, a reference; none of these is ever a base case.
-    `canary` is a training at the beginning and at the end of a job, which shows whether its nodes have changed.
+    `canary`, in older records, is a training at the beginning and at the end of a job.
 
     Fields at which most cells have the default are not written there, so that ids stay when a field is added.
     """

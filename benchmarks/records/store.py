@@ -4,7 +4,6 @@
 study.json      the plan that all its records belong to
 records/        <case>.<attempt>.json, written once; an invalid one is reported, never skipped
 spool/          running launches; the remains of an interrupted one become records
-damaged/        spools with lines that could not be read; the record of each case that lost some names them
 figures/        drawn from the records alone
 report.html     made from the records alone
 """
@@ -40,7 +39,7 @@ from dlscale.benchmarks.records.record import SCHEMA_VERSION, Record
 RECORDS_FOLDER = "records"
 # What is written or cleared in a study's folder; none of them may be a symbolic link.
 FOLDERS = (
-    *(RECORDS_FOLDER, "spool", "damaged", "figures", "figures/paper", "checkpoints", "own", "jobs"),
+    *(RECORDS_FOLDER, "spool", "figures", "figures/paper", "checkpoints", "own", "jobs"),
     "proposal",
 )
 # A whole number that no array is sure to hold, and texts, in which it is none.
@@ -126,7 +125,6 @@ class Store:
         self.folder = folder
         self.records_folder = folder / RECORDS_FOLDER
         self.spool_folder = folder / "spool"
-        self.damaged_folder = folder / "damaged"
         self.figures_folder = folder / "figures"
         self.checkpoints_folder = folder / "checkpoints"
 

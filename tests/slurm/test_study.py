@@ -159,7 +159,6 @@ def test_a_study_survives_a_killed_job_a_cancelled_one_and_another_controller(cl
     assert done_and_planned(cluster, results) == (2, 2)
     report = dlscale(cluster, "report", "--full", "--results", str(results))
     assert report.returncode == 4, report.stdout + report.stderr  # two launches are too few for intervals
-    assert "canary" in report.stdout
     nothing = dlscale(cluster, "resume", "--results", str(results))
     assert "nothing to submit: all cases are done" in nothing.stdout
 
@@ -185,7 +184,7 @@ def test_torchrun_starts_the_ranks_of_a_job(cluster, tmp_path):
 def test_a_requeued_job_goes_on_with_a_training_to_a_target(cluster, tmp_path):
     """What a preemption does: the job is stopped, queued again under its number, and started again.
 
-    The training ends when its time is over, counted over both starts; the canaries at both ends have no target.
+    The training ends when its time is over, counted over both starts.
     """
     elsewhere = tmp_path / "results"
     done = dlscale(

@@ -174,7 +174,7 @@ def fake_mpiexec(tmp_path: Path, says: str) -> Path:
         ("Some Launcher 1.0", ["does not know", "Some Launcher"]),
         (
             "mpiexec version 1.8.0 revision 0",
-            ["mpiexec is of PALS", 'write launcher = "pals" into the system'],
+            ["does not know", "name the launcher in the system's TOML file"],
         ),
     ],
 )

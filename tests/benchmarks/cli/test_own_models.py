@@ -45,7 +45,7 @@ def test_a_file_that_is_not_there_or_ends_python_is_one_line(tmp_path, mistake):
     plan = ("run", "weak-scaling", "--dry-run", "--workloads", path)
     assert f"--workloads {path}: no such file; give the path of a Python file" in mistake(*plan)
     path.write_text(TORCH.replace("import torch\n", "import os\nos._exit(4)\n"))
-    assert "mine.py ended the Python that ran it: no answer, exit status 4" in mistake(*plan)
+    assert "mine.py has ended without a first step: no answer, exit status 4" in mistake(*plan)
 
 
 def test_a_keras_file_is_planned_over_what_can_train_it(tmp_path, dlscale, mistake, monkeypatch):

@@ -8,7 +8,6 @@ import pytest
 
 from dlscale.benchmarks.cli import run_here
 from dlscale.benchmarks.cli.plan_table import counted, planned_rows
-from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.sizes import Shape, Size
@@ -121,18 +120,6 @@ def test_launch_lines_of_a_job_can_be_pasted(run, tmp_path):
     assert all(line.startswith("env OMP_NUM_THREADS=33 ") and " srun " in line for line in launches)
 
 
-def test_what_cannot_be_started_here_is_said_before_it_is(run, tmp_path, monkeypatch):
-    reason = "Horovod for torch cannot be loaded here; make horovod builds it"
-    report = environment.probe
-
-    def without_ring(*arguments):
-        return report(*arguments).model_copy(update={"problems": {"ring/torch": reason}})
-
-    monkeypatch.setattr(environment, "probe", without_ring)
-    text = run("run", "weak-scaling", *SMALL, "--dry-run", "--results", str(tmp_path))
-    assert f"warning: ring in torch cannot be started, its cases will be failures: {reason}" in text
-
-
 def test_each_backend_is_compared_with_the_first_on_every_number_of_ranks_above_1():
     def comparisons(backends, ranks, **fields):
         return num_comparisons(
@@ -179,13 +166,12 @@ def shown(capsys, monkeypatch):
         monkeypatch.setenv("TERM", kind)
         if terminal:
             monkeypatch.setenv("FORCE_COLOR", "1")
-        monkeypatch.setattr(run_here, "run_launch", run_launch)
         monkeypatch.setattr(run_here, "time", SimpleNamespace(monotonic=lambda: clock[0]))
         plan = SimpleNamespace(
             study=load_study("weak-scaling"), num_launches=1, seconds=lambda launches: 10.0 * len(launches)
         )
         launch = SimpleNamespace(cell=record.case.cell, cases=[record.case])
-        run_here._run_launches(SimpleNamespace(plan=plan), [launch] * len(RECORDED))
+        run_here._run_launches(SimpleNamespace(plan=plan, run=run_launch), [launch] * len(RECORDED))
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().out)
 
     return show

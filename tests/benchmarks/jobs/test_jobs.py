@@ -47,8 +47,8 @@ def planned(system, name="weak-scaling", data="synthetic", **changes):
     return expand(study, environment="site", shape=shape(study, system), data=data, policy=system.policy)
 
 
-def jobs_of(plan, policy=Policy(), limit=None, **more):  # noqa: B008 - immutable
-    return cut(plan, plan.launches, policy, limit=limit, **more)
+def jobs_of(plan, **more):
+    return cut(plan, plan.launches, Policy(), **more)
 
 
 def test_the_usual_sizes_are_powers_of_two_and_another_one_and_a_single_rank():
@@ -134,21 +134,15 @@ def test_a_tier_has_blocks_of_its_own_and_every_block_all_of_its_cells():
     assert len(set(trainings)) == len(plan.launches)
 
 
-def test_a_job_has_its_tiers_largest_size_and_a_canary_at_both_ends():
+def test_a_job_has_its_tiers_largest_size():
     plan = planned(machine(), nodes=[1, 2, 4, 8, 16])
     jobs, warnings = jobs_of(plan)
     assert not warnings
     assert [job.num_nodes for job in jobs] == [8, 16]
-    assert [launch for job in jobs for launch in job.launches[1:-1]] == list(plan.launches)
+    assert [launch for job in jobs for launch in job.launches] == list(plan.launches)
     for job in jobs:
-        ends = (job.launches[0], job.launches[-1])
-        for end in ends:
-            assert end.cell.control == "canary"
-            assert (end.cell.backend, end.cell.num_nodes) == ("ring", job.num_nodes)
         assert job.billed_node_hours == pytest.approx(job.num_nodes * job.seconds / 3600)
         assert job.seconds > 1.25 * plan.seconds(job.launches)
-    canaries = {end.id for job in jobs for end in (job.launches[0], job.launches[-1])}
-    assert len(canaries) == 4
 
 
 def test_wall_time_cuts_between_blocks_and_keeps_them_whole():
@@ -159,15 +153,15 @@ def test_wall_time_cuts_between_blocks_and_keeps_them_whole():
     assert not warnings
     assert len(jobs) == 3
     assert all(job.seconds <= limit for job in jobs)
-    assert [launch for job in jobs for launch in job.launches[1:-1]] == list(plan.launches)
-    seen = [{launch.cases[0].block for launch in job.launches[1:-1]} for job in jobs]
+    assert [launch for job in jobs for launch in job.launches] == list(plan.launches)
+    seen = [{launch.cases[0].block for launch in job.launches} for job in jobs]
     assert all(not (left & right) for left, right in itertools.pairwise(seen))
 
 
 def test_a_block_that_does_not_fit_is_split_with_a_warning():
     plan = planned(machine(), nodes=[1, 2, 4], launches=2)
     block = plan.launches[: len(plan.launches) // 2]
-    limit = 120 + 1.25 * (60 + plan.seconds([*block[:4], block[0]]))
+    limit = 120 + 1.25 * (60 + plan.seconds(block[:3]))
     jobs, warnings = jobs_of(plan, limit=limit)
     assert len(warnings) == 1
     assert "across jobs nothing is paired" in warnings[0]
@@ -221,35 +215,9 @@ def test_one_that_ends_before_its_first_checkpoint_needs_no_more_than_that():
     assert plan.least_seconds(plan.launches) == plan.seconds(plan.launches)
 
 
-def test_canaries_of_trainings_to_a_target_measure_speed_alone():
-    jobs, _ = jobs_of(to_a_target(every=0, max_seconds=30.0))
-    first, training, last = jobs[0].launches
-    assert training.cell.target
-    assert (first.cell.control, first.cell.target, last.cell.target) == ("canary", None, None)
-
-
-def test_a_study_without_the_control_none_has_its_canaries_over_what_it_compares():
-    jobs, _ = jobs_of(planned(machine(ranks_per_node=4), backends=["ring"], nodes=[2]))
-    (job,) = jobs
-    assert {launch.cell.control for launch in job.launches} >= {"whole_machine", "canary"}
-    assert {launch.cell.backend for launch in (job.launches[0], job.launches[-1])} == {"ring"}
-
-
-@pytest.mark.parametrize(("named", "nodes"), [(None, [1, 2]), (None, [1, 8]), ("regular", [1, 2])])
-def test_the_default_partition_is_not_billed_for_where_another_one_fits(named, nodes):
-    system = machine(
-        partitions={
-            "regular": {"num_nodes": fact(100), "min_nodes": fact(16)},
-            "debug": {"num_nodes": fact(100), "max_nodes": fact(2)},
-        }
-    )
-    campaign = SimpleNamespace(system=system, plan=planned(system, nodes=nodes, partition=named))
+def test_a_partition_that_bills_more_nodes_than_needed_is_told():
+    partitions = {"regular": {"num_nodes": fact(100), "min_nodes": fact(16)}}
+    campaign = SimpleNamespace(system=machine(partitions=partitions), plan=planned(machine(), nodes=[1, 2]))
     jobs, warnings = submission.jobs_of(campaign, campaign.plan.launches, None)
-    assert "minimum is 16 nodes: 1 job" in warnings[-1]
-    fits = max(nodes) <= 2
-    assert warnings[-1].endswith("cheaper: --partition debug") == fits
-    if fits and not named:
-        with pytest.raises(UsageError, match=r"billed for at least 16 nodes, .* give --partition debug, or"):
-            submission.check_partition(campaign, jobs)
-    else:
-        submission.check_partition(campaign, jobs)
+    assert [job.num_nodes for job in jobs] == [16]
+    assert warnings[-1] == "jobs need at most 2 nodes, and the partition bills at least 16"

@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from dlscale.benchmarks.launch import campaign, preparing
+from dlscale.benchmarks.launch import campaign, preparing, supervisor
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import load_system
 
@@ -16,7 +16,7 @@ def machine(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     free = psutil.virtual_memory()._replace(available=4 << 30)
     monkeypatch.setattr("psutil.virtual_memory", lambda: free)
-    monkeypatch.setattr(campaign, "supervise", pytest.fail)
+    monkeypatch.setattr(supervisor, "supervise", pytest.fail)
 
 
 @pytest.mark.parametrize("words", [["run", "--dry-run"], ["run"]])

@@ -2,7 +2,7 @@
 
 from dlscale.base.quantities import Count, Quantity, TextFact
 from dlscale.benchmarks.launch.campaign import configuration
-from dlscale.benchmarks.launch.preparing import campaign_for_rehearsal
+from dlscale.benchmarks.launch.preparing import prepare_campaign
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import Fabric, load_system
 
@@ -39,9 +39,8 @@ def test_a_launch_sets_the_variables_of_its_cell(tmp_path):
         launches=1,
         environment_variables={"MPICH_ASYNC_PROGRESS": ["0", "1"]},
     )
-    campaign = campaign_for_rehearsal(
-        study, load_system("cori"), environment_name=None, data="synthetic", results=tmp_path
-    )
+    options = {"where": "rehearsal", "environment_name": None, "data": "synthetic", "results": tmp_path}
+    campaign = prepare_campaign(study, load_system("cori"), **options)
     for launch in campaign.plan.launches:
         value = launch.cell.variables["MPICH_ASYNC_PROGRESS"]
         assert campaign.variables(launch)["MPICH_ASYNC_PROGRESS"] == value

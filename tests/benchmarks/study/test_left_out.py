@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.launch.preparing import _in_installed_frameworks
+from dlscale.benchmarks.launch.preparing import usable_part
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import load_study
@@ -30,15 +30,29 @@ def nodes_of(planned, backend):
     return sorted({launch.cell.num_nodes for launch in planned.launches if launch.cell.backend == backend})
 
 
-def test_a_framework_that_is_not_installed_is_left_out_among_all_and_refused_when_named():
-    here, report = SimpleNamespace(name="mine"), SimpleNamespace(frameworks=["torch"])
-    planned = _in_installed_frameworks(plan(frameworks=["all"], backends=["ring"]), here, report)
-    assert (planned.study.frameworks, trained(planned)) == (["torch"], {("hep_cnn", "torch")})
-    assert planned.warnings[-1].startswith(
-        "tensorflow is left out: environment mine does not have it; pip install"
+def here(planned, **problems):
+    """What is left of a plan where torch is installed, and these backends cannot be used."""
+    report = SimpleNamespace(
+        frameworks=["torch"], problems={f"{name}/torch": text for name, text in problems.items()}
     )
+    return usable_part(planned, report, SimpleNamespace(name="mine"), launcher="mpiexec")
+
+
+def test_a_framework_that_is_not_installed_is_left_out_among_all_and_refused_when_named():
+    planned = here(plan(frameworks=["all"], backends=["ring"]))
+    assert (planned.study.frameworks, trained(planned)) == (["torch"], {("hep_cnn", "torch")})
+    assert planned.warnings[-1].startswith("tensorflow is left out: environment mine has no tensorflow; pip")
     with pytest.raises(UsageError, match="environment mine has no tensorflow"):
-        _in_installed_frameworks(plan(frameworks=["tensorflow"], backends=["ring"]), here, report)
+        here(plan(frameworks=["tensorflow"], backends=["ring"]))
+
+
+def test_so_is_a_backend_that_cannot_be_used_here():
+    for own in (plan(backends=None), plan(backends=["all"])):
+        left = here(own, ring="not built; make ring")
+        assert {launch.cell.backend for launch in left.launches} >= {"none", "mpi"}
+        assert "ring in torch is left out: not built; make ring" in left.warnings
+    with pytest.raises(UsageError, match="not built; make ring"):
+        here(plan(backends=["none", "ring"]), ring="not built; make ring")
 
 
 @pytest.mark.parametrize(
