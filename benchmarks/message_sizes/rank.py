@@ -225,11 +225,10 @@ class Measurement:
         self._time(cell)  # finds the other operation's traces in the caches
         times = self._line.gather([self._time(cell) for _ in range(num_calls)])
         starts, seconds = times[..., 0], times[..., 1]
-        spread = np.empty(0)
         if self._line.has_one_clock:
-            seconds, spread = cell.operation.call_seconds(starts, seconds), np.ptp(starts, axis=0)
-        nanoseconds, skew = (np.rint(1e9 * own).astype(int).tolist() for own in (seconds, spread))
-        self._write("block", **cell.facts, round=number, nanoseconds=nanoseconds, spread_nanoseconds=skew)
+            seconds = cell.operation.call_seconds(starts, seconds)
+        nanoseconds = np.rint(1e9 * seconds).astype(int).tolist()
+        self._write("block", **cell.facts, round=number, nanoseconds=nanoseconds)
 
     def _time(self, cell: Cell) -> tuple[float, float]:
         """Start and seconds of a call."""

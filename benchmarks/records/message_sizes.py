@@ -43,17 +43,6 @@ class Samples(Frozen, extra="ignore"):  # earlier versions wrote more
     num_warmup: NonNegativeInt  # untimed calls on this size before the first block
     # [rank][call], on each rank's own clock; of a broadcast from the first start
     nanoseconds: list[list[NonNegativeInt]]
-    spread_nanoseconds: list[NonNegativeInt]  # [call]: start skew between ranks; none between nodes' clocks
-
-    @model_validator(mode="after")
-    def _whole(self) -> Samples:
-        spread = [self.spread_nanoseconds] if self.spread_nanoseconds else []
-        lengths = {len(times) for times in (*self.nanoseconds, *spread)}
-        if len(lengths) > 1 or 0 in lengths or not self.nanoseconds:
-            raise ValueError(
-                "nanoseconds and spread_nanoseconds need as many calls on every rank, and one at least"
-            )
-        return self
 
 
 class CellFailure(Frozen):
@@ -95,8 +84,12 @@ class MessageSizeLaunch(Frozen, extra="ignore"):  # earlier versions wrote more
 
     @model_validator(mode="after")
     def _of_all_ranks(self) -> MessageSizeLaunch:
-        if any(len(block.nanoseconds) != self.num_ranks for block in self.samples):
-            raise ValueError(f"a block has not the times of {self.num_ranks} ranks")
+        """Every block has as many calls on every rank, and one at least."""
+        for times in (block.nanoseconds for block in self.samples):
+            if len(times) != self.num_ranks or len({*map(len, times)} | {0}) != 2:
+                raise ValueError(
+                    f"nanoseconds are not those of as many calls on each of {self.num_ranks} ranks"
+                )
         return self
 
 

@@ -88,7 +88,6 @@ def allreduces(
             round=0,
             num_warmup=1,
             nanoseconds=[[round(1e9 * own) for own in seconds]] * (num_nodes * per_node),
-            spread_nanoseconds=[0] * len(seconds),
         )
         for size, seconds in calls.items()
     ]

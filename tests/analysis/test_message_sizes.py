@@ -45,7 +45,6 @@ def launch(microseconds=None, *, noise=1.0, rounds=(1.0, 1.0), cell_failures=Non
         own, used = of(word), BY_NAME[of(word)["collective"]].num_elements(size, len(ranks)) * 4
         slower = [1 if rank == index % len(ranks) else 1 / 3 for rank in ranks]
         own |= {"message_bytes": size, "used_bytes": used, "round": index, "num_warmup": 5}
-        own |= {"spread_nanoseconds": [20] * 4}
         return records.Samples(**own, nanoseconds=[[round(1000 * time * share)] * 4 for share in slower])
 
     return records.MessageSizeLaunch(

@@ -168,7 +168,6 @@ def test_every_call_of_every_rank_is_there(tmp_path: Path, operations: list[str]
     for block in blocks:
         own, other = block["nanoseconds"]
         assert len(own) == len(other) > 0
-        assert block["spread_nanoseconds"] == []  # these ranks might have two clocks
     assert lines[-1] == {"kind": "end"}
 
 

@@ -80,7 +80,6 @@ def sample(message_bytes: int, nanoseconds: int) -> Samples:
         round=0,
         num_warmup=5,
         nanoseconds=[[nanoseconds - 1] * 3, [nanoseconds] * 3],
-        spread_nanoseconds=[0] * 3,
     )
 
 
