@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
@@ -15,12 +15,8 @@ from dlscale.base.errors import UsageError, unknown
 from dlscale.base.quantities import format_seconds, parse_sizes
 from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.options import Counts, Read, Time, Words, json_option, results_option
-from dlscale.benchmarks.records.collective_operations import COLLECTIVES, OPERATIONS
+from dlscale.benchmarks.records.collective_operations import COLLECTIVES, OPERATIONS, Collective
 from dlscale.collectives import capabilities, with_capability
-
-if TYPE_CHECKING:
-    from dlscale.benchmarks.records.message_sizes import Collective
-
 
 DEFAULT_SIZES = "4KiB:256MiB:x4,25MiB,32MiB"
 ON_GPUS = (capabilities(name) for name in with_capability("between_gpus"))
@@ -28,10 +24,7 @@ EVERY_PEER = "ring, mpi (mpich, openmpi, intelmpi), gloo, horovod; on GPUs " + "
     f"{row.name} ({row.untried})" if row.untried else row.name for row in ON_GPUS
 )
 
-
 Sizes = partial(Read, "sizes", parse_sizes)  # a list or a range, in bytes
-
-
 backends_option = click.option(
     "--backends",
     type=Words(),
@@ -39,8 +32,6 @@ backends_option = click.option(
     show_default=True,
     help=f"Libraries to measure: {EVERY_PEER}.",
 )
-
-
 MESSAGES = "\n".join(f"  {operation.name:16}{operation.message}" for operation in OPERATIONS)
 
 

@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,8 @@ def run_together(
     sizes: Sequence[int],
     seconds: float,
     results: Path,
-    starting: Callable[[MessageSizeLaunch], None] = lambda _: None,
 ) -> list[MessageSizeLaunch]:
-    """The ordered launches' records, within about `seconds`. `starting` is called before each start.
+    """The ordered launches' records, within about `seconds`.
 
     A failure is in its launch's record, not an exception; nothing that was started is left running.
     """
@@ -57,13 +56,14 @@ def run_together(
         end = time.monotonic() + seconds
         launches = [_Launch(order, machine, stack, results) for order in orders]
         for launch in launches:
-            starting(launch.order)
             launch.start(sizes, seconds / len(launches))
-        each = max(LEAST_SECONDS, (end - time.monotonic()) / len(launches))
+        left = max(LEAST_SECONDS * len(launches), end - time.monotonic())
+        for launch in launches:
+            launch.left = left / len(launches)
         in_turn = launches
         while in_turn := [launch for launch in in_turn if launch.is_waiting]:
             for launch in in_turn:
-                launch.take_turn(each)
+                launch.take_turn()
             in_turn.reverse()  # so that none always follows the same other
         return [launch.record() for launch in launches]
 
@@ -72,45 +72,37 @@ class _Launch:
     """One launch of a group. What it needs and starts is cleared away as the group's stack is closed."""
 
     def __init__(self, order: MessageSizeLaunch, machine: Machine, stack: ExitStack, results: Path) -> None:
-        self.order, self.is_waiting = order, False  # for its turn
-        self._stack, self._machine = stack, machine
+        self.order, self._machine, self._stack = order, machine, stack
+        self.is_waiting, self.left = False, 0.0  # for its turn; seconds
         # Ranks of one node meet in memory where that is possible: a page on its way to a disk is slow to write to.
         place = results.absolute() if machine.nodes else MEMORY if os.access(MEMORY, os.W_OK) else None
         folder = tempfile.TemporaryDirectory(prefix="dlscale-collectives-", dir=place)
         self._folder = Path(stack.enter_context(folder))
-        self._command = machine.command(order, ["-P", str(START), str(self._folder)])
         self._log = self._folder / "output.log"
+        self._command = machine.command(order, ["-P", str(START), str(self._folder)])
         self._process: subprocess.Popen[bytes] | None = None
         self._turn = self._waiting = -1
         self._failure: str | None = None
-        self._started, self._seconds, self._measured = (
-            now(),
-            0.0,
-            0.0,
-        )  # its own seconds, and those of its turns
+        self._started, self._seconds = now(), 0.0  # of its own
 
     def start(self, sizes: Sequence[int], seconds: float) -> None:
         """Start it, and wait until it has ended or waits for its turn."""
-        machine, order = (
-            self._machine,
-            self.order.model_dump(include={"operations", "num_ranks", "thread_level"}),
-        )
-        per_node = machine.ranks_per_node or self.order.num_ranks
-        order |= {"sizes": sizes, "seconds": seconds, "cpus": machine.cpus, "ranks_per_node": per_node}
+        per_node = self._machine.ranks_per_node or self.order.num_ranks
+        order = self.order.model_dump(include={"operations", "num_ranks", "thread_level"})
+        order |= {"sizes": sizes, "seconds": seconds, "cpus": self._machine.cpus, "ranks_per_node": per_node}
         (self._folder / "order.json").write_text(json.dumps(order), encoding="utf-8")
-        if not machine.nodes:
+        if not self._machine.nodes:
             self._turn = self._fifo("turn", os.O_RDWR)
             self._waiting = self._fifo("waiting", os.O_RDONLY | os.O_NONBLOCK)
-        variables = passed_on({"scheduler"} if machine.nodes else ())
+        variables = passed_on({"scheduler"} if self._machine.nodes else ())
+        self.left = seconds
         with os.fdopen(open_regular(self._log, APPENDED), "ab") as log:
             try:
-                self._process = self._stack.enter_context(
-                    running(self._command, environment=variables, output=log)
-                )
+                process = running(self._command, environment=variables, output=log)
+                self._process = self._stack.enter_context(process)
+                self._run(self._process)
             except OSError as error:
                 self._failure = f"{redact(self._command[0])} cannot be started: {error.strerror}"
-                return
-        self._run(self._process, seconds)
 
     def _fifo(self, name: str, flags: int) -> int:
         os.mkfifo(self._folder / name, 0o600)
@@ -118,24 +110,23 @@ class _Launch:
         self._stack.callback(os.close, descriptor)
         return descriptor
 
-    def take_turn(self, seconds: float) -> None:
-        """Its turn, until it waits for the next or has ended; it has `seconds` for all turns."""
+    def take_turn(self) -> None:
+        """Its turn, until it waits for the next or has ended."""
         if self._process:
-            left, before = seconds - self._measured, self._seconds
-            os.write(self._turn, struct.pack("d", left) * self.order.num_ranks)
-            self._run(self._process, left)
-            self._measured += self._seconds - before
+            os.write(self._turn, struct.pack("d", self.left) * self.order.num_ranks)
+            self._run(self._process)
 
-    def _run(self, process: subprocess.Popen[bytes], seconds: float) -> None:
+    def _run(self, process: subprocess.Popen[bytes]) -> None:
         """It has the machine until it waits, has ended, or hangs."""
         begin = time.monotonic()
-        limit = HANGING_SECONDS + 2 * max(0.0, seconds)
+        limit = HANGING_SECONDS + 2 * max(0.0, self.left)
         self.is_waiting = self._waits(process, begin + limit)
         if not self.is_waiting:
             if not wait(process, begin + limit - time.monotonic()):
                 self._failure = f"not finished after {limit:.0f} s, and ended"
             end(process)
-        self._seconds += time.monotonic() - begin
+        taken = time.monotonic() - begin
+        self._seconds, self.left = self._seconds + taken, self.left - taken
 
     def _waits(self, process: subprocess.Popen[bytes], last: float) -> bool:
         """Whether it waits for its turn, as soon as it does; False if it ends before, or its time does."""

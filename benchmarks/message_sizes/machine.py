@@ -18,7 +18,8 @@ from dlscale.base.schedulers import job_nodes
 from dlscale.benchmarks.launch.environment import check_mpi, probe
 from dlscale.benchmarks.launch.probe import Question
 from dlscale.benchmarks.message_sizes.peers import OWN, Peer, choose_peers
-from dlscale.benchmarks.records.message_sizes import Collective, MessageSizeLaunch, PeerState
+from dlscale.benchmarks.records.collective_operations import Collective
+from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, PeerState
 from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation, start_on
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import with_capability
@@ -56,32 +57,29 @@ class Machine:
     def ranks_per_node(self) -> int | None:
         """Ranks on each node of a job; None on this node, which has all."""
         placement = self.system.placement
-        return (placement.ranks_per_node if placement else 1) if self.nodes else None
+        return placement.ranks_per_node if placement and self.nodes else None
 
     def command(self, order: MessageSizeLaunch, arguments: Sequence[str]) -> list[str]:
         """The command line that starts the library's Python with these arguments on every rank."""
-        installation, per_node = (
-            self.libraries[order.backend].installation,
-            self.ranks_per_node or order.num_ranks,
-        )
-        variables = {**installation.variables, **THREADS, **order.variables}
+        system, installation = self.system, self.libraries[order.backend].installation
+        per_node = self.ranks_per_node or order.num_ranks
+        placed = system.placement.variables if system.placement else {}
+        variables = {**installation.variables, **placed, **THREADS, **order.variables}
         program = [str(installation.python), *arguments]
+        start = launchers.Start(
+            num_ranks=order.num_ranks, ranks_per_node=per_node, variables=variables, program=program
+        )
         if self.nodes:
-            placement = self.system.placement
             start = start_on(
-                self.system,
-                self.system.partitions[self.system.partition or ""],
+                system,
+                system.partitions[system.partition or ""],
                 nodes=self.nodes[: order.num_nodes],
                 num_ranks=order.num_ranks,
-                variables={**(placement.variables if placement else {}), **variables},
+                variables=variables,
                 program=program,
             )
-        else:
-            start = launchers.Start(
-                num_ranks=order.num_ranks, ranks_per_node=per_node, variables=variables, program=program
-            )
         return launchers.command_line(
-            self.system.launcher,
+            system.launcher,
             start,
             mpiexec_path=installation.mpiexec,
             flavour=None if installation.mpi == "detect" else installation.mpi,
@@ -97,9 +95,7 @@ def this_node(names: Sequence[str], collectives: Sequence[Collective]) -> Machin
     libraries = _in_environment(system, own) if own else {}
     for peer in peers:
         if peer not in own:
-            state = PeerState(
-                name=peer.name, title=peer.title, versions=peer.versions(), unusable=peer.unusable()
-            )
+            state = _state(peer, peer.versions(), peer.unusable())
             libraries[peer.name] = Found(peer, peer.installation(), state)
     return Machine(system=system, libraries=libraries, cpus=usable_cpus())
 
@@ -134,16 +130,11 @@ def _in_environment(system: System, peers: Sequence[Peer]) -> dict[str, Found]:
     installation = find_installation(system, default_environment(system))
     report = probe(installation, Question(pairs=[(peer.name, "torch") for peer in peers]))
     installation = replace(installation, mpi=check_mpi(installation, report, launcher=system.launcher))
-    return {
-        peer.name: Found(
-            peer,
-            installation,
-            PeerState(
-                name=peer.name,
-                title=peer.title,
-                versions=report.versions,
-                unusable=report.problems.get(f"{peer.name}/torch"),
-            ),
-        )
-        for peer in peers
+    states = {
+        peer.name: _state(peer, report.versions, report.problems.get(f"{peer.name}/torch")) for peer in peers
     }
+    return {peer.name: Found(peer, installation, states[peer.name]) for peer in peers}
+
+
+def _state(peer: Peer, versions: dict[str, str], problem: str | None) -> PeerState:
+    return PeerState(name=peer.name, title=peer.title, versions=versions, unusable=problem)

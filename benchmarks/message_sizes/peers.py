@@ -24,8 +24,7 @@ from dlscale.base.redaction import redact
 from dlscale.base.strings import Name, Text
 from dlscale.base.variables import BUILD, passed_on
 from dlscale.benchmarks.horovod_build import build_horovod, checkout, pins
-from dlscale.benchmarks.records.collective_operations import COLLECTIVES
-from dlscale.benchmarks.records.message_sizes import Collective
+from dlscale.benchmarks.records.collective_operations import COLLECTIVES, Collective
 from dlscale.benchmarks.systems.start import Installation
 from dlscale.collectives import with_capability
 

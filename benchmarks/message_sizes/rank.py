@@ -68,7 +68,7 @@ def main(folder: Path, order: dict[str, Any]) -> None:
     else:
         line = MpiLine(mpi_of(rank).COMM_WORLD, begin + order["seconds"])
     library = LIBRARIES[order["operations"][0].partition(":")[0]](rank)
-    Measurement(rank, line, library).run(order["operations"], order["sizes"])
+    Measurement(rank, line, library).run(order["operations"], order["sizes"], order["seconds"])
     line.turn()  # so that ending disturbs nobody else
     library.close()
 
@@ -158,16 +158,17 @@ class Measurement:
         self._file = (rank.folder / "samples.jsonl").open("x") if rank.rank == 0 else None
         self._write("launch", library=library.description, thread_level_provided=library.thread_level)
 
-    def run(self, words: Sequence[str], sizes: Sequence[int]) -> None:
+    def run(self, words: Sequence[str], sizes: Sequence[int], seconds: float) -> None:
         """Measure the operations "mpi" (its allreduce), "mpi:broadcast", "stream" ..., and write everything down."""
         whole = self._library.empty(max(sizes) // ITEM_BYTES)
+        late = -1.0 - seconds / 2  # large messages take more than their share in any case
         for index, message_bytes in enumerate(sizes):
             left = self._line.turn()
             share = left / (len(sizes) - index) / len(words)
             planned = []
             for word in words:
                 cell = self._cell(word, message_bytes, whole)
-                if reason := self._complaint(cell) if left > 0 else "no time was left":
+                if reason := self._complaint(cell) if left > late else "no time was left":
                     self._write("failure", **cell.facts, reason=reason)
                 else:
                     planned.append((cell, self._warm_up(cell, left, share)))
@@ -213,12 +214,14 @@ class Measurement:
 
     def _warm_up(self, cell: Cell, left: float, share: float) -> int:
         """The number of calls to time, so that warming up and they take a `share` of the seconds that are left."""
-        times: list[float] = []
+        begin, spent, num_warmup = time.perf_counter(), 0.0, 0
         num_calls = NUM_WARMUP + (NUM_TRIALS if cell.facts["operation"].startswith("ring") else 0)
-        while len(times) < num_calls and sum(times) < max(WARMUP_SECONDS, left / 2):
-            times.append(self._line.gather(self._time(cell)[1]).max())
-        cell.facts["num_warmup"] = len(times)
-        return min(max(math.ceil((share - sum(times)) / min(times)), MIN_CALLS), MAX_CALLS)
+        while num_warmup < num_calls and spent < max(WARMUP_SECONDS, left / 2):
+            self._time(cell)
+            num_warmup += 1
+            spent = self._line.gather(time.perf_counter() - begin).max()
+        cell.facts["num_warmup"] = num_warmup
+        return min(max(math.ceil((share - spent) / spent * num_warmup), MIN_CALLS), MAX_CALLS)
 
     def _measure(self, cell: Cell, number: int, num_calls: int) -> None:
         """Time the calls of a round."""

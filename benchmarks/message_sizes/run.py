@@ -7,7 +7,6 @@ machines drift: what is compared was measured within a second or so.
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import time
@@ -28,8 +27,8 @@ from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes import launch
 from dlscale.benchmarks.message_sizes.machine import Machine
 from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting
+from dlscale.benchmarks.records.collective_operations import Collective
 from dlscale.benchmarks.records.message_sizes import (
-    Collective,
     MessageSizeLaunch,
     MessageSizeRun,
     Purpose,
@@ -180,36 +179,26 @@ class Run:
     ) -> list[MessageSizeLaunch]:
         """The records of the launches for which there is time; those of a block run together as memory allows."""
         records, total = list[MessageSizeLaunch](), sum(map(len, blocks))
-        numbers = itertools.count(1)
-
-        def starting(order: MessageSizeLaunch) -> None:
-            left = format_seconds(max(0.0, until - self.clock()))
-            self.progress(f"{title} {next(numbers)}/{total}: {_name(order)}; at most {left} left")
-
-        for group in itertools.chain.from_iterable(map(self._groups, blocks)):
+        for group in [group for block in blocks for group in self._groups(block)]:
             begin = self.clock()
             fitting = group[: max(0, int((until - begin) / self._launch_seconds))]
             if not fitting:
                 break
+            numbers = f"{len(records) + 1} to {len(records) + len(fitting)} of {total}"
+            self.progress(f"{title}: launches {numbers}, at most {format_seconds(until - begin)} left")
             seconds = (until - begin) * len(fitting) / (total - len(records))
             made = launch.run_together(
-                fitting,
-                self.machine,
-                sizes=self.sizes,
-                seconds=seconds,
-                results=self.folder,
-                starting=starting,
+                fitting, self.machine, sizes=self.sizes, seconds=seconds, results=self.folder
             )
             taken, together = self.clock() - begin, self._position if len(made) > 1 else None
             if taken > seconds:
                 self._launch_seconds = max(self._launch_seconds, taken / len(made))
             for record in made:
-                add_launch(
-                    self.folder, record.model_copy(update={"position": self._position, "together": together})
-                )
+                place = {"position": self._position, "together": together}
+                add_launch(self.folder, record.model_copy(update=place))
                 self._position += 1
                 if record.failure:
-                    self.tell(f"failed: {_name(record)}: {record.failure}")
+                    self.tell(f"failed: {record.backend}, {record.setting}: {record.failure}")
             records += made
         if missing := total - len(records):
             self.tell(f"{title}: the budget had no room for {missing} of {total} launches")
@@ -217,15 +206,13 @@ class Run:
 
     def _groups(self, block: Sequence[MessageSizeLaunch]) -> list[Sequence[MessageSizeLaunch]]:
         """The launches that run together; one whose library never rests is alone, for it would disturb the others."""
-        groups: list[Sequence[MessageSizeLaunch]] = []
-        resting = []
-        for order in block:
-            if self.machine.nodes or not self.machine.libraries[order.backend].peer.rests:
-                groups.append([order])
-            else:
-                resting.append(order)
+        if self.machine.nodes:
+            return [[order] for order in block]
+        rests = {name: found.peer.rests for name, found in self.machine.libraries.items()}
+        resting = [order for order in block if rests[order.backend]]
         num_groups = -(-len(resting) // self._most_together(block[0].num_ranks))
-        return [*(resting[index::num_groups] for index in range(num_groups)), *groups]
+        alone = [[order] for order in block if not rests[order.backend]]
+        return [*(resting[index::num_groups] for index in range(num_groups)), *alone]
 
     def _most_together(self, num_ranks: int) -> int:
         """How many launches may run at the same time: their messages take two thirds of the free memory at most.
@@ -240,9 +227,3 @@ class Run:
                 f"{format_size(free)} are free; give smaller sizes, for instance --sizes 4KiB:16MiB:x4"
             )
         return int(free * 4 / 3 / needed)
-
-
-def _name(order: MessageSizeLaunch) -> str:
-    """A launch, for people."""
-    library = "ring-shared" if "ring-shared" in order.operations else order.backend
-    return f"{library}, {order.setting}, {order.num_ranks} ranks"

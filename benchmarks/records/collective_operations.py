@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+Collective = Literal["allreduce", "reduce_scatter", "allgather", "broadcast"]
+COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 ITEM_BYTES = 4  # of a float32
 PATTERN = 1021  # a prime: parts begin at different places of it
 UNSET = -1.0
@@ -24,7 +26,7 @@ Values = Callable[[int, int, int], Array]  # from elements of the message, rank 
 class CollectiveOperation:
     """One operation: what a message of S bytes on P ranks is, and what its bandwidth means."""
 
-    name: str
+    name: Collective
     title: str
     message: str  # who has what before and after, for people
     bus_factor: Callable[[int], float]  # from P: what each rank must send or receive per byte, at least
@@ -109,5 +111,4 @@ OPERATIONS = (
         from_first_start=True,
     ),
 )
-BY_NAME = {operation.name: operation for operation in OPERATIONS}
-COLLECTIVES = tuple(BY_NAME)
+BY_NAME: dict[str, CollectiveOperation] = {operation.name: operation for operation in OPERATIONS}

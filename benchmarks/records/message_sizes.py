@@ -7,27 +7,20 @@ SCHEMA_VERSION.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
-from pydantic import AfterValidator, NonNegativeInt, PositiveInt, model_validator
+from pydantic import NonNegativeInt, PositiveInt, model_validator
 
 from dlscale.base.definitions import Frozen, read_json
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.cell import Setting
-from dlscale.benchmarks.records.collective_operations import COLLECTIVES
+from dlscale.benchmarks.records.collective_operations import Collective
 
 SCHEMA_VERSION: Final = 6  # earlier ones had states of the caches
 
 
-def _known(name: str) -> str:
-    if name not in COLLECTIVES:
-        raise ValueError(f"no operation {name!r}")
-    return name
-
-
-Collective = Annotated[str, AfterValidator(_known)]
 # Choosing settings, or the measurement itself; "validity" is a comparison with IMB-MPI1 by an earlier version.
 Purpose = Literal["tuning", "measured", "validity"]
 

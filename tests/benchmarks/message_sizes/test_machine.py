@@ -126,4 +126,4 @@ def test_a_node_without_an_mpi_of_its_own(monkeypatch: pytest.MonkeyPatch, machi
     """Only the ring and libraries between GPUs need it."""
     monkeypatch.setattr(machines, "probe", lambda *_: pytest.fail("asked"))
     assert [*machines.this_node(["gloo"], ["allreduce"]).libraries] == ["gloo"]
-    assert replace(machine, nodes=("n1",)).ranks_per_node == 1
+    assert replace(machine, nodes=("n1",)).ranks_per_node is None

@@ -53,12 +53,10 @@ class MadeRun:
         self.launches: list[MessageSizeLaunch] = []
 
     def run_together(
-        self, orders: Sequence[MessageSizeLaunch], *_: object, seconds: float, starting: Any, **__: object
+        self, orders: Sequence[MessageSizeLaunch], *_: object, seconds: float, **__: object
     ) -> list[MessageSizeLaunch]:
         """As the real one: `seconds` with starting them, but at least half a second each."""
         self.groups.append(list(orders))
-        for order in orders:
-            starting(order)
         self.now += max(seconds, len(orders) * (self.start_seconds + 0.5))
         return [order.model_copy(update={"samples": self.samples(order)}) for order in orders]
 
@@ -112,8 +110,7 @@ def test_a_block_has_every_choice_once_in_a_random_order(made: Callable[..., Mad
     assert {launch.together is None for launch in measured if launch.backend != "horovod"} == {False}
     tried = {(launch.backend, launch.setting) for launch in run.launches if launch.purpose == "tuning"}
     assert tried == {("mpich", "default"), ("mpich", "a"), ("mpich", "b")}
-    assert run.shown[0].startswith("trying settings on 2 ranks 1/3: mpich, ")
-    assert run.shown[0].endswith("at most 2 min 24 s left")
+    assert run.shown[0] == "trying settings on 2 ranks: launches 1 to 3 of 3, at most 2 min 24 s left"
 
 
 def test_a_group_is_what_memory_has_room_for(made: Callable[..., MadeRun], monkeypatch: pytest.MonkeyPatch):
