@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Until the command line handles it: an interrupted import would print a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
 
 def main() -> None:
     """Run the command line and exit."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Until the command line handles it: an interrupted import would print a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from dlscale.benchmarks import cli
 
     cli.main()

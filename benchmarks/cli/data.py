@@ -28,11 +28,8 @@ def data(workload: str, path: Path | None, preset: str | None) -> int:
     chosen = facts.preset(preset)
     source = facts.input(chosen.name, path)
     shape = " x ".join(map(str, chosen.input_shape))
-    if source.path is None:
-        click.echo(
-            f"{facts.name} ({chosen.name}): random tensors of shape {shape}; give a PATH to check data"
-        )
-        return 0
-    num_samples = facts.num_samples(source, chosen)
-    click.echo(f"{source.path}: {num_samples:,} samples for {facts.name} ({chosen.name}), of shape {shape}")
+    found = (
+        f"{source.path}: {facts.num_samples(source, chosen):,} samples" if source.path else "random tensors"
+    )
+    click.echo(f"{found} for {facts.name} ({chosen.name}), of shape {shape}")
     return 0

@@ -35,10 +35,7 @@ def new(path: Path, framework: str) -> int:
         )
     folder = resources.files("dlscale.benchmarks.cli").joinpath("templates")
     text = folder.joinpath(f"{framework}.py.txt").read_text("utf-8")
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text.replace("THIS_FILE", str(path)))
-    except FileExistsError:
-        raise UsageError(f"{path} exists; give another name, or remove it first") from None
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text.replace("THIS_FILE", str(path)))
     say(f"{path} trains as it is: dlscale run weak-scaling --workloads {path}")
     return 0

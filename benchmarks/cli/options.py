@@ -19,12 +19,6 @@ from dlscale.collectives import capabilities
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _folder(text: str) -> Path:
-    if not text.strip():  # which would be the working folder
-        raise ValueError("the path is empty; give a folder")
-    return Path(text)
-
-
 def _backends(text: str) -> list[str]:
     names = split_list(text)
     for name in names:
@@ -50,7 +44,6 @@ class Read(click.ParamType[Any]):
 Words = partial(Read, "list", split_list)
 Backends = partial(Read, "backends", _backends)  # which must be known
 Counts = partial(Read, "counts", parse_counts)
-Folder = partial(Read, "folder", _folder)  # it need not be there
 Time = partial(Read, "time", parse_seconds)  # in seconds
 
 
@@ -58,8 +51,8 @@ def results_option(command: F) -> F:
     """Add --results."""
     return click.option(
         "--results",
-        type=Folder(),
-        default=Path("results"),
+        type=click.Path(path_type=Path),
+        default="results",
         show_default=True,
         help="Folder of the studies' records.",
     )(command)
@@ -79,8 +72,9 @@ def study_folders(results: Path) -> list[Path]:
         raise UsageError(f"no study in {results}; run one first, e.g.: dlscale run weak-scaling")
 
     def last_record(folder: Path) -> float:
-        records = folder / RECORDS_FOLDER  # a folder's time is that of its newest entry
-        return (records if records.is_dir() else folder / STUDY_FILE).stat().st_mtime
+        return max(
+            path.stat().st_mtime for path in (folder / STUDY_FILE, folder / RECORDS_FOLDER) if path.exists()
+        )
 
     return sorted(folders, key=last_record)
 

@@ -54,10 +54,11 @@ def planned_rows(plan: Plan, todo: Iterable[Launch]) -> list[dict[str, Any]]:
             }
         )
     backends = ["none", *plan.study.backends]  # a reference may be over `none`, whatever is compared
-    along = ("workload", "framework", "curve", "num_ranks", "local_batch", "controls")
+    along = ("curve", "num_ranks", "local_batch", "controls")
 
     def order(row: dict[str, Any]) -> tuple[Any, ...]:
-        return row["controls"][0] != "train", backends.index(row["backend"]), *(row[it] for it in along)
+        kind = row["controls"][0] != "train", backends.index(row["backend"])
+        return row["workload"], row["framework"], *kind, *(row[name] for name in along)
 
     return sorted(rows, key=order)
 

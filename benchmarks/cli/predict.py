@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import click
+import rich_click
 
 from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.network import Machine, completed
@@ -20,7 +21,7 @@ from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import Words, choose_study, json_option
 from dlscale.benchmarks.cli.predictions import public_profiles, show_curves
-from dlscale.benchmarks.cli.request import Request, StudyCommand, field_options
+from dlscale.benchmarks.cli.request import Request, field_options
 from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER, PredictionRecord
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.store import load_records
@@ -37,7 +38,7 @@ ALGORITHMS = [name for name in get_args(Algorithm) if name != "parameter_servers
 LATEST_RUN = "collectives"
 
 
-@click.command(cls=StudyCommand)
+@rich_click.command()
 @click.argument("kind", type=click.Choice(get_args(Kind)))
 @field_options(
     *("system", "workloads", "backends", "nodes", "results"),

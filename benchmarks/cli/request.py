@@ -31,6 +31,12 @@ from dlscale.models.own import is_file
 
 NEEDS_SCHEDULER = ("nodes", "account", "partition", "walltime", "max_node_hours", "ranks_per_node")
 PANELS = ("What", "Where", "How long", "Output")
+# How rich-click lays out help.
+LAYOUT = {
+    "max_width": 110,
+    "options_table_column_types": ["opt_long", "opt_short", "help"],
+    "style_options_panel_box": "SIMPLE_HEAD",
+}
 EVERY_FIELD = "Any other field, e.g. rules.max_steps=2000 (docs/commands.md); repeatable."
 
 
@@ -62,22 +68,10 @@ class Request(Frozen):
 OPTIONS: dict[str, Option] = STUDY_OPTIONS | options_of(Request)
 
 
-class StudyCommand(rich_click.RichCommand):
-    """A command of a study, whose help shows its options in panels."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        layout = {
-            "max_width": 110,
-            "options_table_column_types": ["opt_long", "opt_short", "help"],
-            "style_options_panel_box": "SIMPLE_HEAD",
-        }
-        super().__init__(*args, context_settings={"rich_help_config": layout}, **options)
-
-
 def field_options(
     *flags: str, others: Sequence[str] = ()
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add fields as flags (the everyday ones) and `--set` for `others` (all): the command gets a `request`."""
+    """Add fields as flags (the everyday ones) and `--set` for `others` (all), in panels: gives a `request`."""
     everyday = [each.name for panel in PANELS for each in OPTIONS.values() if each.panel == panel]
     only = f"Other fields: {', '.join(others)}, BACKEND.OPTION (docs/commands.md); repeatable."
 
@@ -102,7 +96,7 @@ def field_options(
             wrapped = rich_click.option(each.flag, each.name, type=kind, help=each.help, panel=each.panel)(
                 wrapped
             )
-        return wrapped
+        return rich_click.rich_config(help_config=LAYOUT)(wrapped)
 
     return add
 

@@ -34,10 +34,6 @@ def resume(study: str | None, results: Path) -> int:
     folder = choose_study(results, study)
     file = read_study_file(folder)
     jobs = file.system.has_jobs
-    if jobs and not file.system.is_here():
-        raise UsageError(
-            f"{folder} was measured on {file.system.name}, and {file.system.elsewhere}; resume it there"
-        )
     campaign = prepare_campaign(
         file.study,
         file.system,
@@ -48,10 +44,8 @@ def resume(study: str | None, results: Path) -> int:
     )
     if campaign.store.folder.resolve() != folder.resolve():  # records never join another's curve
         changed = "; ".join(differences(file, campaign)) or "another definition of its system or its data"
-        raise UsageError(
-            f"{folder} was measured with other code, versions or machine ({changed}); "
-            "run the study again, which opens a new folder"
-        )
+        raise UsageError(f"{folder} was measured with something else ({changed}); run the study again")
     if not jobs:
-        return run_here(campaign, file.data)
-    return submit(campaign, data=file.data, account=file.account, limit=file.walltime, max_node_hours=None)
+        return run_here(campaign, {"data": file.data})
+    facts = {"data": file.data, "account": file.account, "walltime": file.walltime}
+    return submit(campaign, facts, max_node_hours=None)

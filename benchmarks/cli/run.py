@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from dataclasses import replace
+from typing import Any
 
 import click
 import rich_click
@@ -13,18 +14,11 @@ import rich_click
 from dlscale.base.redaction import redact
 from dlscale.base.schedulers import job_nodes
 from dlscale.benchmarks.cli import loading
-from dlscale.benchmarks.cli.request import (
-    Request,
-    StudyCommand,
-    data_of,
-    field_options,
-    study_of,
-    system_of,
-)
+from dlscale.benchmarks.cli.request import Request, data_of, field_options, study_of, system_of
 from dlscale.benchmarks.cli.streams import say
 
 
-@click.command(cls=StudyCommand)
+@rich_click.command()
 @click.argument("study")
 @field_options()
 @rich_click.option(
@@ -65,15 +59,15 @@ def run(study: str, request: Request, dry_run: bool, as_json: bool, in_allocatio
     rehearsed = not here and not system.is_here()
     missing = list[str]()  # of the command that measures on the system what is rehearsed
     if rehearsed:
-        lines = [f"rehearsal: {system.elsewhere}; nothing is submitted and nothing was measured"]
+        say(f"rehearsal: {system.elsewhere}; nothing is submitted and nothing was measured", err=as_json)
         missing += ["--account", "ACCOUNT"] * (system.needs_account and not request.account)
         device = request.fields.get("device") or system.default_device
         if device == "gpu" and request.allow_open_ports is None:  # a rehearsal opens none
             request = request.model_copy(update={"allow_open_ports": True})
             missing += ["--set", "allow_open_ports=yes"]
-            lines.append("rehearsed with --set allow_open_ports=yes, which GPU backends need beyond one node")
-        for line in [] if as_json else lines:
-            say(line)
+            say(
+                "rehearsed with --set allow_open_ports=yes, which GPU backends need across nodes", err=as_json
+            )
     planned = study_of(study, system, request)
     data, results = data_of(planned, system, request), request.results
     where: preparing.Where = "here" if here else "rehearsal" if rehearsed else "jobs"
@@ -87,12 +81,14 @@ def run(study: str, request: Request, dry_run: bool, as_json: bool, in_allocatio
         remedy = "leave --in-allocation out to submit jobs instead"
         campaign = replace(campaign, nodes=job_nodes(system.scheduler, fewest=fewest, remedy=remedy))
     dry_run = dry_run or as_json
+    facts: dict[str, Any] = {"data": data}
     if here and not dry_run:
-        return run_here(campaign, data)
+        return run_here(campaign, facts)
     limit = None if here else submission.walltime(planned, system, request.walltime)
     account, most = request.account, request.max_node_hours
     if not (dry_run or rehearsed):
-        return run_jobs.submit(campaign, data=data, account=account, limit=limit, max_node_hours=most)
+        facts |= {"account": account, "walltime": limit}
+        return run_jobs.submit(campaign, facts, max_node_hours=most)
     todo = campaign.todo()
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": plan_table.planned_rows(campaign.plan, todo)}))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -20,25 +21,17 @@ from dlscale.benchmarks.launch.environment import other_load
 from dlscale.benchmarks.launch.probe import quota_warning
 from dlscale.benchmarks.study.plan import Launch
 
-REFRESHES_PER_SECOND = 1.0  # drawing takes time from ranks that use every core: 0.5 ms
 
-
-def run_here(campaign: Campaign, data: str | None) -> int:
-    """Run what is left of a campaign on this machine, print one screen about the study and draw its figures."""
-    with open_campaign(campaign, {"data": data}) as launches:
+def run_here(campaign: Campaign, facts: Mapping[str, Any]) -> int:
+    """Run what is left of a campaign, print one screen about the study and draw figures; study.json has the `facts`."""
+    with open_campaign(campaign, facts) as launches:
         say_plan(campaign, launches)
-        warnings = [quota_warning(campaign.fingerprint.node)]
+        if quota := quota_warning(campaign.fingerprint.node):
+            say(f"warning: {quota}")
         if names := campaign.withheld:
-            warnings.append(
-                f"launches do not get {', '.join(names)} of this shell; --set NAME=VALUE sets one"
-            )
-        needed, budget = campaign.plan.seconds(campaign.plan.launches), campaign.plan.study.budget
-        if budget and needed > 1.05 * budget:
-            warnings.append(f"the study takes at least {format_seconds(needed)}, more than its budget")
+            say(f"warning: launches do not get {', '.join(names)} of this shell; --set NAME=VALUE sets one")
         if launches and (load := other_load()):
-            warnings.append(f"the machine is busy ({load}): nothing will be claimed of noisy numbers")
-        for warning in filter(None, warnings):
-            say(f"warning: {warning}")
+            say(f"warning: the machine is busy ({load}): nothing will be claimed of noisy numbers")
         say(f"records: {campaign.store.folder}")
         _run_launches(campaign, launches)
     from dlscale.benchmarks.cli.report import show_study
@@ -52,23 +45,22 @@ def run_here(campaign: Campaign, data: str | None) -> int:
 
 def _run_launches(campaign: Campaign, launches: Sequence[Launch]) -> None:
     """Run the launches with a line that says which, and the time left; a line each where none can be drawn again."""
-    study, blocks = campaign.plan.study, campaign.plan.num_launches
+    blocks = campaign.plan.num_launches
     planned = [campaign.plan.seconds([launch]) for launch in launches]
     paces: list[float] = []  # seconds over planned seconds, of the launches that have ended
     console = Console()
     drawn = console.is_terminal and not console.is_dumb_terminal
-    with console.status("", refresh_per_second=REFRESHES_PER_SECOND) if drawn else nullcontext() as status:
+    # Drawing takes time from ranks that use every core: 0.5 ms.
+    with console.status("", refresh_per_second=1.0) if drawn else nullcontext() as status:
         for number, launch in enumerate(launches):
             cell = launch.cell
             left = statistics.median(paces or [1.0]) * sum(planned[number:])
-            label = [cell.workload] * (len(study.workloads) > 1) + [cell.framework] * (
-                len(study.frameworks) > 1
-            )
-            label += [cell.method, *(f"{name}={value}" for name, value in cell.options.items())]
+            options = (f"{name}={value}" for name, value in cell.options.items())
+            label = ", ".join([cell.workload, cell.framework, cell.method, *options])
             line = Text(
                 f"{number} of {len(launches)} launches, {format_seconds(left)} left; block "
                 # Each tier of sizes has blocks of its own.
-                f"{launch.cases[0].block % blocks + 1}/{blocks}: {', '.join(label)}, {plural(cell.num_ranks, 'rank')}",
+                f"{launch.cases[0].block % blocks + 1}/{blocks}: {label}, {plural(cell.num_ranks, 'rank')}",
                 no_wrap=True,
                 overflow="ellipsis",
             )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -68,26 +69,23 @@ def show_costs(campaign: Campaign, jobs: Sequence[Job]) -> None:
     )
 
 
-def submit(
-    campaign: Campaign,
-    *,
-    data: str | None,
-    account: str | None,
-    limit: float | None,
-    max_node_hours: float | None,
-) -> int:
-    """Submit jobs for the cases that are neither done nor in a pending or running job. Raises UsageError."""
+def submit(campaign: Campaign, facts: Mapping[str, Any], *, max_node_hours: float | None) -> int:
+    """Submit jobs for the cases that are neither done nor in a pending or running job. Raises UsageError.
+
+    The `facts` of study.json have the data, the account and the wall time per job.
+    """
+    account = facts["account"]
     if campaign.system.needs_account and not account:
         raise UsageError(
             f"jobs on {campaign.system.name} need an account to charge; give --account (make: ACCOUNT=)"
         )
-    with open_campaign(campaign, {"data": data, "account": account, "walltime": limit}) as left:
+    with open_campaign(campaign, facts) as left:
         todo, first = submission.not_submitted(campaign, left)
         if not todo:
             why = "the remaining cases are already queued or running" if left else "all cases are done"
             say(f"nothing to submit: {why}")
             return 0
-        jobs = jobs_of(campaign, todo, limit, max_node_hours=max_node_hours, first_index=first)
+        jobs = jobs_of(campaign, todo, facts["walltime"], max_node_hours=max_node_hours, first_index=first)
         show_costs(campaign, jobs)
         for files in submission.submit(campaign, jobs, account=account):
             say(f"submitted {files.name} as job {files.id}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,6 @@ def _row(folder: Path) -> dict[str, Any]:
         "cells": len({case.cell.id for case in planned}),
         "launches": len({(case.block, case.position) for case in planned}),
         "jobs": _jobs(folder) if (folder / "jobs").is_dir() else [],
-        "failures": dict(Counter(failure.kind for failure in failed.values())),
         "problems": [
             *(f"{case}: {failure.message}" for case, failure in failed.items()),
             *(f"{bad.path}: {bad.reason}" for bad in bad_files),

@@ -40,7 +40,6 @@ def told(mistake, tmp_path):
         ("rnu", ["no verb 'rnu' (did you mean run?)"]),
         ("system shw", ["no such command 'shw'"]),
         ("new mine", ["the file's name must end in .py"]),
-        ("status --results=", ["--results : the path is empty; give a folder"]),
         ("predict weak-scaling --results=", ["--results : results is empty; give a value"]),
         ("report --xyzzy", ["see: dlscale report --help"]),
         ("collectives --operations alreduce", ["(did you mean allreduce?)"]),

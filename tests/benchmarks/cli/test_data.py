@@ -19,7 +19,7 @@ def test_samples_are_counted_as_the_preset_reads_them(tmp_path):
     found = said("cosmogan", tmp_path / "maps.npy", "--preset", "tiny")
     assert found == f"{tmp_path}/maps.npy: 12 samples for cosmogan (tiny), of shape 1 x 32 x 32\n"
     assert ": 4,000 samples for hep_cnn (small), of shape 3 x 64 x 64" in said("hep_cnn")
-    assert "random tensors of shape 3 x 64 x 64" in said("resnet50")
+    assert "random tensors for resnet50 (" in said("resnet50")
 
 
 def test_what_is_not_read_is_one_line(tmp_path):

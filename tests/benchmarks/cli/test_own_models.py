@@ -20,7 +20,7 @@ def test_a_new_file_is_planned_as_it_is(tmp_path, dlscale, mistake):
     assert status == 0
     rows = json.loads(out)["rows"]
     assert {row["workload"].partition("@")[0] for row in rows} == {"start.py"}
-    assert f"{path} exists; give another name" in mistake("new", path)
+    assert f"{path}: File exists" in mistake("new", path)
     assert "must end in .py" in mistake("new", tmp_path / "start.txt")
 
 
