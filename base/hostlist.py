@@ -10,7 +10,6 @@ from itertools import product
 _ENTRY = re.compile(r"(?:[^\s,\[\]]|\[[^\[\]]*\])+")
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 MOST_NAMES = 10**6
-_NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
 def expand_hostlist(text: str) -> list[str]:
@@ -56,31 +55,15 @@ def _numbers(ranges: str) -> list[str]:
 
 def compress_hostlist(names: Sequence[str]) -> str:
     """The same names in the same order, as a host list: a command line cannot hold thousands of names."""
-    groups: list[tuple[str, list[str]]] = []  # a prefix with its numbers, or a name without any
+    runs: list[tuple[str, str, str]] = []  # a prefix, its first and its last number
     for name in names:
-        numbered = _NUMBERED.fullmatch(name)
-        prefix, number = numbered.groups() if numbered and numbered[1] else (name, "")
-        last, numbers = groups[-1] if groups else ("", [])
-        if number and prefix == last and numbers and _alike(numbers[-1], number):
-            numbers.append(number)
+        match = re.fullmatch(r"(.+?)(\d{0,18})", name)
+        prefix, number = match.groups() if match else (name, "")
+        before, first, last = runs[-1] if runs else ("", "", "")
+        if number and last and prefix == before and number == str(int(last) + 1).zfill(len(last)):
+            runs[-1] = (prefix, first, number)
         else:
-            groups.append((prefix, [number] if number else []))
+            runs.append((prefix, number, number))
     return ",".join(
-        f"{prefix}[{_ranges(numbers)}]" if len(numbers) > 1 else "".join([prefix, *numbers])
-        for prefix, numbers in groups
+        f"{prefix}[{first}-{last}]" if first != last else prefix + first for prefix, first, last in runs
     )
-
-
-def _alike(left: str, right: str) -> bool:
-    """Whether two numbers may stand in one bracket: equally wide, or neither with leading zeros."""
-    return len(left) == len(right) or not (left.startswith("0") or right.startswith("0"))
-
-
-def _ranges(numbers: Sequence[str]) -> str:
-    runs: list[tuple[str, str]] = []
-    for number in numbers:
-        if runs and int(number) == int(runs[-1][1]) + 1:
-            runs[-1] = (runs[-1][0], number)
-        else:
-            runs.append((number, number))
-    return ",".join(first if first == last else f"{first}-{last}" for first, last in runs)

@@ -51,8 +51,8 @@ class Start:
 class Launcher:
     """A launcher. `schedulers`: in whose jobs it starts programs; empty: in those of all.
 
-    `needs_mpi`: its ranks are those of an MPI, which then carries the control plane; else, over several nodes, they meet
-    at a port that asks nobody who connects. `needs_job`: it starts nothing outside a scheduler's job.
+    `needs_mpi`: its ranks are those of an MPI, which then carries the control plane; else they meet, over several
+    nodes, at a port that asks nobody who connects. `needs_job`: it starts nothing outside a scheduler's job.
     `ranks`, `local_ranks` and `sizes` are the variables that tell a process its rank, that on its node, and how many
     processes there are. `death` is what the launcher prints when a rank dies (groups `rank` and `how`).
     """

@@ -126,23 +126,22 @@ def _gpus(ask: Ask) -> Facts:
 
 
 def read_network(classes: Path) -> Facts:
-    """Adapters of Slingshot, InfiniBand, Omni-Path or RoCE, in this order, and the rate of all their active ports."""
-    kinds: dict[str, list[tuple[str, float]]] = {"Slingshot": []}
+    """Adapters of Slingshot, InfiniBand, Omni-Path or RoCE, in this order, and the rate of their active ports."""
+    kinds: dict[str, dict[str, float]] = {
+        kind: {} for kind in ("Slingshot", "InfiniBand", "Omni-Path", "RoCE")
+    }
     for speed in sorted(classes.glob("cxi/*/device/net/*/speed")):
-        kinds["Slingshot"].append((speed.parents[3].name, (_number(_text(speed)) or 0) / 1000))
+        kinds["Slingshot"][speed.parents[3].name] = (_number(_text(speed)) or 0) / 1000
     for port in sorted(classes.glob("infiniband/*/ports/*")):
         device, layer = port.parents[1].name, _text(port / "link_layer")
         rate = re.match(r"[\d.]+(?= Gb/sec)", _text(port / "rate"))
         # Cloud adapters (EFA) are here too, with another layer and a rate that is not theirs.
         if rate and "ACTIVE" in _text(port / "state") and layer in ("InfiniBand", "Ethernet"):
             kind = "Omni-Path" if device.startswith("hfi") else layer.replace("Ethernet", "RoCE")
-            kinds.setdefault(kind, []).append((device, float(rate[0])))
-    for kind in ("Slingshot", "InfiniBand", "Omni-Path", "RoCE"):
-        if ports := dict(kinds.get(kind, [])):
-            total = sum(rate for _, rate in kinds[kind])
-            known = f"{total:g} Gb/s" if all(ports.values()) else None
-            return {"name": kind, "bandwidth": known, "nics_per_node": len(ports)}
-    return {}
+            kinds[kind][device] = kinds[kind].get(device, 0.0) + float(rate[0])
+    kind, rates = next(((kind, rates) for kind, rates in kinds.items() if rates), ("", {}))
+    bandwidth = f"{sum(rates.values()):g} Gb/s" if all(rates.values()) else None
+    return {"name": kind, "bandwidth": bandwidth, "nics_per_node": len(rates)} if rates else {}
 
 
 def _slurm(ask: Ask) -> Facts:

@@ -154,14 +154,6 @@ def test_oversubscribed_open_mpi_over_nodes(monkeypatch: pytest.MonkeyPatch):
     assert "--map-by ppr:4:node:OVERSUBSCRIBE" in " ".join(command)
 
 
-def test_srun_on_one_machine_names_no_nodes():
-    start = Start(nodes=(), num_ranks=2, ranks_per_node=2, cpus_per_rank=1, variables={}, program=PROGRAM)
-    assert shlex.join(command_line("srun", start)) == (
-        "srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --cpus-per-task=1 --kill-on-bad-exit=1 --export=ALL "
-        "python -m dlscale.benchmarks.rank.worker spool/x"
-    )
-
-
 def test_what_cannot_be_said_is_an_error():
     start = Start(
         nodes=("a", "b"), num_ranks=3, ranks_per_node=2, cpus_per_rank=1, variables={}, program=PROGRAM

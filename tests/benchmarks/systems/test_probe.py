@@ -185,6 +185,7 @@ def port(device, rate, *, state="4: ACTIVE", layer="InfiniBand"):
             port("mlx5_0", "100 Gb/sec") | port("mlx5_1", "200 Gb/sec", state="1: DOWN"),
             ("InfiniBand", "100 Gb/s"),
         ),
+        (port("m0", "100 Gb/sec", layer="Ethernet") | port("m1", "200 Gb/sec"), ("InfiniBand", "200 Gb/s")),
         (port("hfi1_0", "100 Gb/sec (4X EDR)"), ("Omni-Path", "100 Gb/s")),
         (port("mlx5_0", "100 Gb/sec", layer="Ethernet"), ("RoCE", "100 Gb/s")),
         (port("efa_0", "100 Gb/sec (4X EDR)", layer="Unspecified"), None),
