@@ -179,7 +179,9 @@ def shown(capsys, monkeypatch):
 
 def test_the_first_launch_corrects_what_is_left(shown):
     text = shown()
-    minutes = re.findall(r"launches, (?:(\d+) min )?(\d+) s left; block 1/1: hep_cnn, torch, ring, 2 ranks", text)
+    minutes = re.findall(
+        r"launches, (?:(\d+) min )?(\d+) s left; block 1/1: hep_cnn, torch, ring, 2 ranks", text
+    )
     left = [60 * int(whole or 0) + int(rest) for whole, rest in minutes]
     assert len(left) == len(RECORDED)
     assert (left[0], left[1]) == (160, pytest.approx(58.1 * 15, abs=1))
