@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,29 @@ from rich.console import Console
 from rich.text import Text
 
 from dlscale.base.errors import UsageError, unknown
-from dlscale.base.quantities import format_seconds, parse_sizes
+from dlscale.base.quantities import format_seconds, parse_sizes, split_list
 from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.options import Counts, Read, Time, Words, json_option, results_option
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES, OPERATIONS, Collective
 from dlscale.collectives import capabilities, with_capability
 
-DEFAULT_SIZES = "4KiB:256MiB:x4,25MiB,32MiB"
-ON_GPUS = (capabilities(name) for name in with_capability("between_gpus"))
-EVERY_PEER = "ring, mpi (mpich, openmpi, intelmpi), gloo, horovod; on GPUs " + ", ".join(
-    f"{row.name} ({row.untried})" if row.untried else row.name for row in ON_GPUS
-)
 
-Sizes = partial(Read, "sizes", parse_sizes)  # a list or a range, in bytes
+def _operations(text: str) -> list[Collective]:
+    words = split_list(text)
+    for word in words or [""]:
+        if word not in (*COLLECTIVES, "all"):
+            raise UsageError(unknown("operation", word, [*COLLECTIVES, "all"]))
+    return [name for name in COLLECTIVES if name in words or "all" in words]
+
+
+ON_GPUS = [capabilities(name) for name in with_capability("between_gpus")]
 backends_option = click.option(
     "--backends",
     type=Words(),
     default="all",
     show_default=True,
-    help=f"Libraries to measure: {EVERY_PEER}.",
+    help="Libraries to measure: ring, mpi (mpich, openmpi, intelmpi), gloo, horovod; on GPUs "
+    + ", ".join(f"{row.name} ({row.untried})" if row.untried else row.name for row in ON_GPUS),
 )
 MESSAGES = "\n".join(f"  {operation.name:16}{operation.message}" for operation in OPERATIONS)
 
@@ -38,12 +41,18 @@ MESSAGES = "\n".join(f"  {operation.name:16}{operation.message}" for operation i
 @click.group(invoke_without_command=True, epilog=f"\b\nA message of S bytes on P ranks:\n{MESSAGES}")
 @click.option(
     "--operations",
-    type=Words(),
+    type=Read("operations", _operations),
     default="allreduce",
     show_default=True,
     help=f"Operations to time: {', '.join(COLLECTIVES)}, or all.",
 )
-@click.option("--sizes", type=Sizes(), default=DEFAULT_SIZES, show_default=True, help="Message sizes.")
+@click.option(
+    "--sizes",
+    type=Read("sizes", parse_sizes),
+    default="4KiB:256MiB:x4,25MiB,32MiB",
+    show_default=True,
+    help="Message sizes.",
+)
 @click.option(
     "--ranks", type=Counts(), default="2", show_default=True, help="Rank counts, all on one node: 2, or 2,4."
 )
@@ -83,40 +92,38 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     from dlscale.benchmarks.message_sizes.machine import nodes_of_job, this_node
     from dlscale.benchmarks.message_sizes.run import Run
 
+    system, nodes, counts = options["system"], options["nodes"] or [], options["ranks"]
     if not options["budget"]:
         raise UsageError("--budget 0 leaves no time to measure; give for example 2min")
-    collectives, system, counts = _collectives(options["operations"]), options["system"], options["ranks"]
-    if system:
-        machine = nodes_of_job(system, counts=options["nodes"] or [], names=options["backends"])
-        counts = [(machine.ranks_per_node or 1) * number for number in options["nodes"]]
-    elif options["nodes"]:
+    if nodes and not system:
         raise UsageError("--nodes without a --system; name one, or give --ranks")
-    else:
-        machine = this_node(options["backends"], collectives)
     if min(counts) < 2:
-        raise UsageError("--ranks 1: allreduce needs several ranks; give 2 or more")
-    console = Console(stderr=True)
-    with console.status("preparing", refresh_per_second=0.5) as status:
-        show = (
-            (lambda text: status.update(Text(text, no_wrap=True, overflow="ellipsis")))
-            if console.is_terminal
-            else _tell
-        )
+        raise UsageError(f"--ranks {min(counts)}: one rank exchanges nothing; give 2 or more")
+    if system:
+        machine = nodes_of_job(system, counts=nodes, names=options["backends"])
+        counts = [(machine.ranks_per_node or 1) * number for number in nodes]
+    else:
+        machine = this_node(options["backends"], options["operations"])
+
+    def tell(text: str) -> None:
+        click.echo(text, err=True)
+
+    with Console(stderr=True).status("preparing", refresh_per_second=0.5) as status:
         run = Run(
             machine=machine,
             sizes=options["sizes"],
-            collectives=collectives,
+            collectives=options["operations"],
             rank_counts=counts,
             num_blocks=options["launches"],
             budget_seconds=options["budget"],
-            tell=_tell,
-            progress=show,
+            tell=tell,
+            progress=lambda text: status.update(Text(text, no_wrap=True, overflow="ellipsis")),
         )
         run.prepare(results)
         for found in machine.libraries.values():
             if found.state.unusable:
-                _tell(f"{found.state.title} is left out: {found.state.unusable}")
-        _tell(f"measuring for {format_seconds(run.budget_seconds)} at most into {run.folder}")
+                tell(f"{found.state.title} is left out: {found.state.unusable}")
+        tell(f"measuring for {format_seconds(run.budget_seconds)} at most into {run.folder}")
         with signals.deferred():
             run.measure()
     return _show(run.folder, as_json=as_json)
@@ -134,9 +141,8 @@ def setup(backends: list[str]) -> int:
     """  # noqa: D301
     from dlscale.benchmarks.message_sizes.peers import choose_peers, set_up
 
-    missing = [
-        peer.title for peer in choose_peers(backends) if peer.packages and set_up(peer, tell=click.echo)
-    ]
+    peers = [peer for peer in choose_peers(backends) if peer.packages]
+    missing = [peer.title for peer in peers if set_up(peer, tell=click.echo)]
     if missing:
         click.echo(f"not installed: {', '.join(missing)} (see the errors above)")
     return FAILED_CASES if missing else 0
@@ -165,21 +171,9 @@ def _show(folder: Path, *, as_json: bool) -> int:
     run, launches = load_run(folder)
     rows = message_sizes(run, launches)
     written = shown.write_files(run, launches, rows, folder)
-    failures = shown.failures(run, launches)
     if as_json:
         click.echo(json.dumps(shown.as_json(rows)))
     else:
         Console().print(*shown.blocks(run, launches, rows), sep="\n")
         click.echo(f"written: {', '.join(path.name for path in written) or 'nothing'} in {folder}")
-    return FAILED_CASES if failures else 0
-
-
-def _tell(text: str) -> None:
-    click.echo(text, err=True)
-
-
-def _collectives(words: list[str]) -> list[Collective]:
-    for word in words or [""]:
-        if word not in (*COLLECTIVES, "all"):
-            raise UsageError(unknown("operation", word, [*COLLECTIVES, "all"]))
-    return [name for name in COLLECTIVES if name in words or "all" in words]
+    return FAILED_CASES if shown.failures(run, launches) else 0

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from dlscale.analysis.load import Study
 from dlscale.analysis.published import catalogue
+from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.study_report import ended, load
@@ -89,10 +90,8 @@ def _studies(results: Path, stand_in: str | None) -> list[Study]:
     Raises UsageError if there is none of the system `stand_in`.
     """
     folders = sorted(path.parent for path in results.glob(f"*/*/{STUDY_FILE}"))
-    systems = sorted({folder.parent.name for folder in folders})
-    if stand_in and stand_in not in systems:
-        known = ", ".join(systems) or "none"
-        raise UsageError(f"--on {stand_in}: no study of it in {results}; there are studies of: {known}")
+    if stand_in:
+        definitions.one_of(f"system with a study in {results}", stand_in, {it.parent.name for it in folders})
     studies = []
     for folder in folders:
         try:

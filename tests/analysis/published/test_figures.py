@@ -203,5 +203,5 @@ def test_drawing_puts_files_into_the_results_and_says_where(folder, study, resul
     sources = {row["source"].partition(";")[0] for row in rows}
     assert sources == {"Somebody, 2020, table 1", "study weak-scaling-1"}
     assert "ring, torch on mine" in {row["series"] for row in rows}
-    with pytest.raises(UsageError, match=r"--on nope: no study of it in .*; there are studies of: mine"):
+    with pytest.raises(UsageError, match=r"no system with a study in .* 'nope'; choose one of: mine"):
         published_figures(path, "--on", "nope")
