@@ -108,7 +108,15 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     def tell(text: str) -> None:
         click.echo(text, err=True)
 
-    with Console(stderr=True).status("preparing", refresh_per_second=0.5) as status:
+    console = Console(stderr=True)
+    with console.status("preparing", refresh_per_second=0.5) as status:
+
+        def show(text: str) -> None:
+            if console.is_terminal:
+                status.update(Text(text, no_wrap=True, overflow="ellipsis"))
+            else:
+                tell(text)
+
         run = Run(
             machine=machine,
             sizes=options["sizes"],
@@ -117,7 +125,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
             num_blocks=options["launches"],
             budget_seconds=options["budget"],
             tell=tell,
-            progress=lambda text: status.update(Text(text, no_wrap=True, overflow="ellipsis")),
+            progress=show,
         )
         run.prepare(results)
         for found in machine.libraries.values():
