@@ -33,7 +33,7 @@ from dlscale.benchmarks.records.store import BadFile
 from dlscale.benchmarks.systems.system import System
 
 MEMORY = (  # of a rank, the most bytes; a GPU's last: what it has
-    *("peak_rss_bytes", "window_rss_bytes", "gpu_allocated_bytes", "gpu_reserved_bytes", "gpu_total_bytes"),
+    *("peak_rss_bytes", "gpu_allocated_bytes", "gpu_reserved_bytes", "gpu_total_bytes"),
 )
 MAX_COMMANDS, MAX_CHARACTERS = 3, 2000  # of the commands in a line of provenance
 
@@ -203,7 +203,6 @@ class Study:
                     "node": rank.node,
                     "boot_id": rank.boot_id,
                     "peak_rss_bytes": rank.peak_rss_bytes or None,  # 0 bytes were not observed
-                    "window_rss_bytes": rank.window_rss_bytes,
                     "gpu_allocated_bytes": gpu and gpu.allocated_bytes,
                     "gpu_reserved_bytes": gpu and gpu.reserved_bytes,
                     "gpu_total_bytes": gpu and gpu.total_bytes,

@@ -57,7 +57,7 @@ def launches(study: Study) -> pd.DataFrame:
 
 FACTS = [
     *("started_at", "position", "failure_kind", "num_windows", "num_steps", "num_samples"),
-    *("peak_rss_bytes", "window_rss_bytes", "gpu_allocated_bytes"),
+    *("peak_rss_bytes", "gpu_allocated_bytes"),
 ]
 
 
@@ -74,7 +74,6 @@ def _facts(record: Record) -> tuple[Any, ...]:
         float(windows.num_steps.sum()),
         float(num_samples(windows, cell).sum()),
         most(lambda rank: rank.peak_rss_bytes),
-        most(lambda rank: rank.window_rss_bytes),
         most(lambda rank: rank.gpu_memory and rank.gpu_memory.allocated_bytes),
     )
 

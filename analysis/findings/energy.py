@@ -9,7 +9,7 @@ sum over the others would be too small.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,20 +31,19 @@ WHOLE, PARTS = ("pm_counters",), ("rapl", "nvml")
 def energy(study: Study) -> pd.DataFrame:
     """One row per training that gave a number; without a reading, `reason` says why."""
     readings = study.rows(_reading, TYPES)
-    rows = [_training(study, key, own) for key, own in readings.groupby("cell", sort=False)]
+    rows = [_training(key, own) for key, own in readings.groupby("cell", sort=False)]
     return frame_of(rows, "cell", *NONE.columns("joules_per_sample"), "watts", "num_launches", *TEXTS)
 
 
-TEXTS = ("sources", "counted", "parts", "reason")
+TEXTS = ("sources", "counted", "reason")
 
 
-def _training(study: Study, key: str, readings: pd.DataFrame) -> dict[str, Any]:
+def _training(key: str, readings: pd.DataFrame) -> dict[str, Any]:
     """Launches with different counters are not averaged: the most common set of counters is kept."""
     known = readings[readings["sources"] != ""]
     sources = known["sources"].value_counts().sort_index().sort_values(ascending=False, kind="stable")
     own = known[known["sources"] == (sources.index[0] if len(sources) else "")]
     names = sources.index[0].split(", ") if len(sources) else []
-    records = [study.records[number] for number in readings["number"]]
     return {
         "cell": key,
         **median_interval(own["joules_per_sample"]).columns("joules_per_sample"),
@@ -52,7 +51,6 @@ def _training(study: Study, key: str, readings: pd.DataFrame) -> dict[str, Any]:
         "num_launches": len(own),
         "sources": ", ".join(names),
         "counted": ", ".join(COUNTED[name] for name in names),
-        "parts": "; ".join(filter(None, (_parts(records, name) for name in names))),
         "reason": "" if len(own) else readings["reason"].iloc[0],
     }
 
@@ -87,13 +85,6 @@ def _why_nothing(record: Record) -> str:
     return "; ".join(reasons) or "no counter was read"
 
 
-def _parts(records: Iterable[Record], source: str) -> str:
-    """The parts of a node that a source counts; alternatives if nodes differ."""
-    entries = (entry for record in records for entry in record.energy)
-    known = {entry.parts for entry in entries if entry.source == source and entry.joules is not None}
-    return " | ".join(sorted(known - {""}))
-
-
 def unknown(frame: pd.DataFrame) -> str:
     """Why energy is not known, and of how many trainings; empty if it is known of all."""
     reasons = frame.loc[frame["joules_per_sample"].isna(), "reason"]
@@ -115,7 +106,6 @@ FINDING = Finding(
         "watts": Column("joules over seconds of all nodes, median launch", "power", "W", write=COUNT),
         "counted": Column("what the counters count, whoever used it", "counted"),
         "sources": Column("counters that every machine had in every launch"),
-        "parts": Column("parts of a node that were counted", "parts of a node", is_detail=True),
         "num_launches": Column(
             "launches whose energy is known", "launches", write=lambda count: f"{count:.0f}" * (count > 0)
         ),

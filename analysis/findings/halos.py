@@ -30,7 +30,7 @@ def halos(study: Study) -> pd.DataFrame:
     split = study.cells["split"]
     launches = launches[launches["cell"].map(split) > 1]
     steps, most = study.wide("step_seconds"), study.ranks.groupby("cell").max(numeric_only=True)
-    peaks = most[["peak_rss_bytes", "window_rss_bytes"]].reindex(study.cells.index)
+    peaks = most[["peak_rss_bytes"]].reindex(study.cells.index)
     halos_only = study.cells.loc[study.cells["control"] == "halos", "train"]
     alone, rows = {train: key for key, train in halos_only.items()}, []
     for key, own in launches.groupby("cell", sort=False):
@@ -92,7 +92,6 @@ FINDING = Finding(
         ),
         "halo_share": Column("least over the step", "of the step", **SHARE),
         "peak_rss_bytes": Column("most bytes of a process", "peak", "GiB", factor=2.0**-30, write=digits(2)),
-        "window_rss_bytes": Column("most bytes of a process while windows ran"),
         "calls": Column("calls of one rank in order, with bytes up and down"),
     },
     sentence=lambda frame: each_said(frame, cost),

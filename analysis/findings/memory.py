@@ -37,7 +37,6 @@ EXPECTED = [f"expected_{name}" for name in STATE]
 SENT = "sent_bytes_per_step"
 PEAKS = (  # label and meaning
     ("peak", "most bytes of a process"),
-    ("in windows", "most bytes of a process while windows ran"),
     ("GPU taken", "most bytes of tensors on a GPU"),
     ("GPU reserved", "most bytes reserved of a GPU"),
     ("GPU in all", "bytes of a GPU"),

@@ -1,12 +1,12 @@
 """The audit of the timed trainer itself, between its windows: does it still do what the gates saw before the first?
 
-A reference (`reference.py`) replays what the trainer did, from the trainer's own state. Replayed are single steps, at
-the end of the warm-up and after the last window, and all steps of a window that is drawn by lot when the warm-up is
-over, which no trainer can know. An audited step is an ordinary step of the training.
+A reference (`reference.py`) replays what the trainer did, from the trainer's own state: all steps of a window that is
+drawn by lot when the warm-up is over, which no trainer can know, and a single step at the end. That is the last window
+where windows have one step, else a further step of the training.
 
-Where no rank waits for another, who pushes in between makes a step's result unknown, but not while all others wait: so
-ranks take *turns* after the warm-up, after the drawn window, and after the last one, and each turn is replayed. All
-ranks that step together have one turn.
+Where no rank waits for another, pushes in between make a step's result unknown, but not while all others wait: so ranks
+take *turns* after the drawn window and after the last one, and each turn is replayed. All ranks that step together have
+one turn.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
+
+import numpy as np
 
 from dlscale.benchmarks.rank.deviation import Snapshot, deviation, whole_share
 from dlscale.benchmarks.rank.reference import AuditedTraining, Reference, reference_of
@@ -30,7 +32,7 @@ from dlscale.models.weights import NUM_DRAWN
 from dlscale.models.workload import State
 
 Measure = Callable[[Snapshot, Snapshot, Snapshot], dict[str, float]]
-"""Deviations by the names of their gates, of what is there after some steps: from (before, after, expected)."""
+"""Deviations after some steps by the names of their gates: from (before, after, expected)."""
 
 # Where replays are not exact: how many more there are of what is beyond its bound, how many times their largest
 # difference from the first one is allowed then, and up to where it can tell anything: a mean that is halved, or a step
@@ -42,45 +44,43 @@ MOST_NOISE = 0.1
 
 @dataclass(slots=True)
 class Judged:
-    """The largest of some deviations, and the largest among replays of the same steps, where that was asked."""
+    """The largest of some deviations, and the largest among replays of the same steps."""
 
     bound: float
-    value: float = 0.0
+    value: float | None = None  # None: nothing was looked at
     noise: float = 0.0
 
     def add(self, value: float) -> bool:
         """Returns whether it is beyond the bound."""
-        self.value = max(self.value, value)
+        self.value = max(self.value or 0.0, value)
         return value > self.bound
 
     def add_noise(self, value: float) -> None:
-        """Of a further replay; numbers that are not finite say nothing."""
+        """Numbers that are not finite say nothing."""
         self.noise = max(self.noise, value if math.isfinite(value) else 0.0)
 
-    def gate(self, name: str, detail: str, *, control: Any) -> Gate:
-        """The worst of all ranks; collective."""
+    def gate(self, name: str, detail: str, *, control: Any, why: str = "") -> Gate:
+        """The worst of all ranks; `why` nothing was looked at, if no rank did. Collective."""
         # No value is NaN, over which a plain maximum may pass: it is infinite where a number is not finite.
         values, noises = zip(*control.allgather((self.value, self.noise)), strict=True)
+        known = [value for value in values if value is not None]
+        if not known:
+            return Gate.unchecked(name, f"not audited: {why}")
         if (noise := max(noises)) > MOST_NOISE:
-            return unaudited(name, f"replays of the same steps differ by {noise:.2g} from each other")
+            return Gate.unchecked(name, f"not audited: replays of the same steps differ by {noise:.2g}")
         apart = f" (replays differ by {noise:.2g} from each other)" if noise else ""
         allowed = max(self.bound, ALLOWED_NOISES * noise)
-        return Gate.at_most(allowed, max(values), name=name, detail=detail + apart)
-
-
-def unaudited(name: str, why: str) -> Gate:
-    """The entry of what could not be looked at."""
-    return Gate.unchecked(name, f"not audited: {why}")
+        return Gate.at_most(allowed, max(known), name=name, detail=detail + apart)
 
 
 def draw(count: int, *, control: Any) -> int:
-    """A number below `count`, the same on all ranks of `control`, which nobody could know before."""
+    """A number below `count`, the same on all ranks of `control`, that no trainer can know before."""
     number: int = control.bcast(secrets.randbelow(count))
     return number
 
 
 def turns(backend: Backend, num_ranks: int) -> list[range]:
-    """Which ranks step together while all others wait: all of them, or most often each has its turn alone."""
+    """The ranks that step together while all others wait: all of them, or most often each alone."""
     if not backend.asynchronous:
         return [range(num_ranks)]
     if isinstance(backend.served, downpour.Options):
@@ -91,16 +91,15 @@ def turns(backend: Backend, num_ranks: int) -> list[range]:
 class Replay:
     """Lets a trainer take steps, and replays them by a reference. Collective.
 
-    `judged` has what came out, by the names of gates with their bounds.
+    `judged` has the results, by the names of gates with their bounds; other deviations are not looked at.
     """
 
     def __init__(self, training: AuditedTraining, bounds: dict[str, float], *, gate: bool = False) -> None:
-        self.training, self._bounds, self._gate = training, bounds, gate
+        self.training, self._gate = training, gate
+        self.judged = {name: Judged(bound) for name, bound in bounds.items()}
         self.num_taken = 0  # steps of this rank in this launch
-        self.judged: dict[str, Judged] = {}
-        servers = training.backend.capabilities.servers
-        # Of a training that is resumed.
-        self._first = 0 if servers or gate else _num_drawn(training.trainer.held(slots=False))
+        resumes = not (training.backend.capabilities.servers or gate)
+        self._first = _num_drawn(training.trainer.held(slots=False)) if resumes else 0
 
     @cached_property
     def reference(self) -> Reference:
@@ -156,7 +155,7 @@ class Replay:
                 return {}
             reference.begin(state)
             for number in range(last + 1 - num_steps, last):
-                reference.step(number)
+                reference.apply(reference.gradients(number), number)
             gradients = reference.gradients(last - delay)
             self._check_samples(state, delay)
             if late:
@@ -165,28 +164,26 @@ class Replay:
             reference.apply(gradients, last)
             return reference.seen()
 
-        before, after, beyond = Snapshot(), Snapshot(), list[bool]()
+        after = {} if state is None else reference.seen_in_trainer()
+        before, expected, beyond = Snapshot(), replay(), False
         if state is not None:
-            after = reference.seen_in_trainer()
-            reference.begin(late or state)
-            before = _copied(reference.seen())
-        expected = replay()
-        if state is not None:
-            beyond = [self._note(*found) for found in measure(before, after, expected).items()]
-        if self.training.bounds.exact or not any(self.training.control.allgather(any(beyond))):
+            if _equal(after, expected):  # mostly, and then nothing has to be measured
+                after, expected = {}, {}
+            else:
+                expected = _copied(expected)
+                reference.begin(late or state)
+                before = _copied(reference.seen())
+            noted = [self._note(*found) for found in measure(before, after, expected).items()]
+            beyond = any(noted)
+        if self.training.bounds.exact or not any(self.training.control.allgather(beyond)):
             return
-        expected = _copied(expected)
         for _ in range(NUM_REPLAYS):
             again = replay()
-            for name, value in measure(before, again, expected).items() if again else ():
+            for name, value in measure(before, again, expected).items() if before else ():
                 self.judged[name].add_noise(value)
 
     def _note(self, name: str, value: float) -> bool:
-        return name in self._bounds and self.judged_as(name).add(value)  # a gate looks at less
-
-    def judged_as(self, name: str) -> Judged:
-        """What came out by that name; made if nothing did."""
-        return self.judged.setdefault(name, Judged(self._bounds[name]))
+        return name in self.judged and self.judged[name].add(value)
 
     def _step(self, num_steps: int) -> None:
         """Between two moments in which all ranks are here and nothing is under way."""
@@ -199,14 +196,14 @@ class Replay:
         self.training.control.Barrier()
 
     def _num_batches(self) -> int:
-        """That the trainer has to have drawn in this launch."""
+        """The batches that the trainer has to have drawn in this launch."""
         backend = self.training.backend
         if backend.num_accepted is None or not backend.in_step:
             return self.num_taken
         return cast(BackedUpTrainer, self.training.trainer).num_computed()
 
     def _check_samples(self, state: State, delay: int) -> None:
-        """Of the reference's last batch, if there was one since `state`."""
+        """Those of the reference's last batch, if there was one since `state`."""
         training, place = self.training, self._first + self._num_batches() - 1 - delay
         if place >= _num_drawn(state) and not self._gate:
             wrong = num_wrong_samples(
@@ -226,59 +223,49 @@ class Replay:
         self._note("audit_count", max(-missing, missing - control.Get_size() * self.reference.most_waiting))
 
 
-SINGLE, TURNS = "single steps", "turns of ranks whose others wait"
-LATE, APART = "gradients are applied late", "ranks do not wait for each other, and turns are replayed"
-SKIPPED, UNKNOWN = "samples were left out", "whose gradients an update took is not known"
-
-
 class ReplayAudit:
-    """When the steps of a timed trainer are replayed, and what comes out. Collective."""
+    """When the steps of a timed trainer are replayed, and the gates that follow. Collective."""
 
     def __init__(self, training: AuditedTraining) -> None:
         backend, bounds = training.backend, training.bounds
         allowed = {"audit_step": bounds.share, "audit_scale": bounds.scale, "audit_window": bounds.window}
+        counts = {"audit_samples": 0.0} | ({"audit_count": 0.0} if backend.capabilities.servers else {})
         self._training = training
-        self._replay = Replay(training, allowed | {"audit_samples": 0.0, "audit_count": 0.0})
+        self._replay = Replay(training, allowed | counts)
         self._has_windows = backend.in_step and not backend.delay
-        self._turns = (
-            turns(backend, training.control.Get_size()) if backend.in_step or backend.asynchronous else []
-        )
+        is_known = backend.in_step or backend.asynchronous
+        self._turns = turns(backend, training.control.Get_size()) if is_known else []
         self._open: tuple[State, int] | None = None
-        self._drawn, self._window = -1, "stretches drawn by lot"
+        self._drawn, self._last, self._window = -1, -1, "stretches drawn by lot"
 
     def count(self, num_steps: int) -> None:
         """So many steps were taken in a window; not collective."""
         self._replay.num_taken += num_steps
 
-    def before_warm(self) -> None:
-        self.open_stretch()
-
-    def after_warm(self) -> None:
-        self.close_stretch()
-
-    def warmed_up(self) -> None:
-        """Replay a turn, if no step could be so far."""
-        if "audit_step" not in self._replay.judged:
-            self._take_turns(self._one_turn())
-
-    def begin(self, num_windows: int) -> None:
+    def begin(self, num_windows: int, *, num_steps: int) -> None:
+        """Windows of so many steps follow."""
         self._drawn = draw(num_windows, control=self._training.control)
         self._window = f"timed window {self._drawn + 1} of {num_windows}, drawn by lot"
+        if self._has_windows:
+            self._last = num_windows - 1 if num_steps == 1 else -1
+            with self._training.aside():
+                self._replay.reference  # noqa: B018 - made here, not between two windows
 
     def before(self, window: int) -> None:
-        if window == self._drawn:
+        if window in (self._drawn, self._last):
             self.open_stretch()
 
     def after(self, window: int) -> None:
-        """Replay the drawn window, or where that cannot be a turn that is drawn by lot."""
-        if window == self._drawn:
-            self.close_stretch(whole=True)
-            if self._training.backend.asynchronous:
-                self._take_turns(self._one_turn())
+        """Replay the window, or where that cannot be a turn that is drawn by lot."""
+        if window in (self._drawn, self._last):
+            self.close_stretch()
+        if window == self._drawn and self._training.backend.asynchronous:
+            self._take_turns([self._turns[draw(len(self._turns), control=self._training.control)]])
 
     def end(self) -> None:
         """Replay a step after the last window: what went wrong and stayed so is seen whenever it began."""
-        self._take_turns(self._turns)
+        if self._last < 0:
+            self._take_turns(self._turns)
 
     def open_stretch(self) -> None:
         """Note the state that some steps begin with, unless a state is not all that they depend on."""
@@ -286,42 +273,40 @@ class ReplayAudit:
             with self._training.aside():
                 self._open = self._replay.look(), self._replay.num_taken
 
-    def close_stretch(self, *, whole: bool = False) -> None:
-        """Replay the steps since, which were counted: a single one as such, unless `whole`; several as a window."""
+    def close_stretch(self) -> None:
+        """Replay the steps since, which were counted: as a window, and a single one also as a step."""
         (state, num_taken), self._open = self._open or (None, 0), None
         if state is None or not self._replay.can_replay():
             return
         with self._training.aside():
             self._training.trainer.synchronize()
             num_steps = self._replay.num_taken - num_taken
-            measure = self._of_step if num_steps == 1 and not whole else self._of_window
+            measure = self._of_single if num_steps == 1 else self._of_window
             self._replay.judge(state, measure, num_steps=num_steps)
 
     def gates(self) -> list[Gate]:
         """The worst of all ranks."""
-        backend, control, judged = self._training.backend, self._training.control, self._replay.judged
-        known = set().union(*control.allgather(set(judged)))
-        where = TURNS if backend.asynchronous else SINGLE
+        backend, control = self._training.backend, self._training.control
+        where = "turns of ranks whose others wait" if backend.asynchronous else "single steps"
         details = {
             "audit_step": f"change of each tensor in {where} against a replay, of the expected change",
             "audit_scale": f"projection of the deviation in {where} on the expected change, less rounding",
             "audit_window": f"change of the weights in the steps of {self._window}, against a replay",
             "audit_samples": "samples that are not those of this rank's shard and step, and batches too many or few",
+            "audit_count": "gradients that servers count beyond the steps that ranks took, or miss",
         }
-        if backend.capabilities.servers:
-            details["audit_count"] = "gradients that servers count beyond the steps that ranks took, or miss"
-        why = SKIPPED if self._turns else UNKNOWN
-        no_window = APART if backend.asynchronous else LATE if backend.delay else why
+        why = "samples were left out" if self._turns else "whose gradients an update took is not known"
+        whys = dict.fromkeys(details, why)
+        if backend.asynchronous:
+            whys["audit_window"] = "ranks do not wait for each other, and turns are replayed"
+        elif backend.delay:
+            whys["audit_window"] = "gradients are applied late"
         gates = [
-            self._replay.judged_as(name).gate(name, detail, control=control)
-            if name in known
-            else unaudited(name, no_window if name == "audit_window" else why)
-            for name, detail in details.items()
+            judged.gate(name, details[name], control=control, why=whys[name])
+            for name, judged in self._replay.judged.items()
         ]
-        return [*gates, self._shards_gate()] if "audit_step" in known and backend.shard != NONE else gates
-
-    def _one_turn(self) -> list[range]:
-        return [self._turns[draw(len(self._turns), control=self._training.control)]] if self._turns else []
+        is_sharded = backend.shard != NONE and gates[0].value is not None
+        return [*gates, self._shards_gate()] if is_sharded else gates
 
     def _take_turns(self, order: Sequence[range]) -> None:
         taken = self._replay.num_taken
@@ -331,11 +316,14 @@ class ReplayAudit:
         self._training.passed(self._replay.num_taken - taken)
 
     def _of_step(self, *seen: Snapshot) -> dict[str, float]:
-        found = deviation(*seen, bounds=self._training.bounds, noisy=self._replay.reference.noisy)
-        return {"audit_step": found.share, "audit_scale": found.scale}
+        share, scale = deviation(*seen, bounds=self._training.bounds, noisy=self._replay.reference.noisy)
+        return {"audit_step": share, "audit_scale": scale}
 
     def _of_window(self, *seen: Snapshot) -> dict[str, float]:
         return {"audit_window": whole_share(*seen, noisy=self._replay.reference.noisy)}
+
+    def _of_single(self, *seen: Snapshot) -> dict[str, float]:
+        return self._of_step(*seen) | self._of_window(*seen)
 
     def _shards_gate(self) -> Gate:
         """A rank's state is nearer to its part than to the whole, and its weights are gathered for each pass."""
@@ -357,6 +345,12 @@ class ReplayAudit:
 
 def _num_drawn(state: State) -> int:
     return int(state[NUM_DRAWN][0])
+
+
+def _equal(after: Snapshot, expected: Snapshot) -> bool:
+    return expected.keys() <= after.keys() and all(
+        np.array_equal(after[name], value) for name, value in expected.items()
+    )
 
 
 def _copied(snapshot: Snapshot) -> Snapshot:

@@ -124,10 +124,8 @@ class CaseRun:
     def trainer(self) -> Iterator[tuple[Trainer, list[Replica]]]:
         """A trainer with this rank's own initial state, and the replicas made for it, its own first; collective."""
         replicas: list[Replica] = []
-        context = self.context
-        trainer = context.backend.distribute(
-            self.remembering(replicas), shard=context.shard, seed=context.seed
-        )
+        make, context = self.remembering(replicas), self.context
+        trainer = context.backend.distribute(make, shard=context.shard, seed=context.seed)
         try:
             yield trainer, replicas
         finally:
@@ -155,9 +153,8 @@ class CaseRun:
         context, backend = self.context, self.context.backend
         self.write(Phase(name="audits", seconds=sum(self.audit_seconds)))
         self.write(StateBytes(**asdict(trainer.state_bytes())))
-        backed_up = (
-            cast(BackedUpTrainer, trainer) if backend.in_step and backend.num_accepted is not None else None
-        )
+        takes_first = backend.in_step and backend.num_accepted is not None
+        backed_up = cast(BackedUpTrainer, trainer) if takes_first else None
         gathers = context.gathers.take() if context.gathers else None
         if not (context.shard.neighbours and context.shard.neighbours.index):
             # Ranks that share samples leave out the same ones.

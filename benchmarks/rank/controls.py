@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlscale.benchmarks.rank.audit import unaudited
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.deviation import nan_last
 from dlscale.benchmarks.rank.measure import Emit, Steppable, measure
@@ -33,9 +32,8 @@ if TYPE_CHECKING:
 
 ELEMENT_BYTES = 4  # gradients are float32
 SHORTER_WINDOWS = 5  # an exchange and a fetch are shorter than a step: so are their windows
-STEPS_OF_A_TRAINING = (
-    3  # where a launch trains nothing; DistributedDataParallel cuts its buckets anew after the first
-)
+# Where a launch trains nothing; DistributedDataParallel cuts its buckets anew after the first.
+STEPS_OF_A_TRAINING = 3
 PERIOD = 251  # of values in a bucket: no power of two, so that no piece of an exchange equals its neighbour
 FRACTION = 2**-10  # of each of them: exact in float32 for sums over many ranks, and lost in 16 bits
 # Of what is added, of the sum, and of what error feedback adds, with room for the order of the sum; relative.
@@ -52,8 +50,7 @@ def _measure_shortly(case: CaseRun, control: Steppable, emit: Emit) -> bool:
 def measure_loader(case: CaseRun) -> list[Gate]:
     """Time fetching alone (`case.Measurement`)."""
     context = case.context
-    replica = case.factory(shard=context.shard, seed=context.seed)
-    loader, num_steps = LoaderOnly(replica), 0
+    loader, num_steps = LoaderOnly(case.factory(shard=context.shard, seed=context.seed)), 0
 
     def emit(window: MeasuredWindow) -> None:
         nonlocal num_steps
@@ -62,7 +59,7 @@ def measure_loader(case: CaseRun) -> list[Gate]:
 
     steady = _measure_shortly(case, loader, emit)
     case.write_observed()
-    case.write(CaseResult(steady=steady, skipped_samples=replica.num_skipped()))
+    case.write(CaseResult(steady=steady, skipped_samples=loader.replica.num_skipped()))
     return [loader.gate(context.world, num_steps, shard=context.shard)]
 
 
@@ -70,23 +67,24 @@ class LoaderOnly:
     """The loader-only control: a step fetches a batch and drops it."""
 
     def __init__(self, replica: Replica) -> None:
-        self._replica = replica
+        self.replica = replica
 
     def step(self) -> None:
-        self._replica.next_batch()
+        self.replica.next_batch()
 
     def synchronize(self) -> None:
         """A fetched batch is there."""
 
     def gate(self, control: Any, num_steps: int, *, shard: Shard) -> Gate:
         """Whether each step drew a batch, and the last one has this rank's samples; collective over `control`."""
-        if any(control.allgather(self._replica.num_skipped())):
-            return unaudited("loader", "samples were left out, and the next ones cannot be found")
-        num_drawn = int(self._replica.state()[NUM_DRAWN][0])
-        wrong = abs(num_drawn - num_steps) + num_wrong_samples(self._replica, num_drawn - 1, shard=shard)
-        worst = max(control.allgather(wrong))
+        if any(control.allgather(self.replica.num_skipped())):
+            return Gate.unchecked(
+                "loader", "not audited: samples were left out, and the next ones cannot be found"
+            )
+        num_drawn = int(self.replica.state()[NUM_DRAWN][0])
+        wrong = abs(num_drawn - num_steps) + num_wrong_samples(self.replica, num_drawn - 1, shard=shard)
         detail = "batches that steps did not draw, and indices of the last one that are not this shard's"
-        return Gate.at_most(0.0, float(worst), name="loader", detail=detail)
+        return Gate.at_most(0.0, float(max(control.allgather(wrong))), name="loader", detail=detail)
 
 
 def measure_exchange(case: CaseRun) -> list[Gate]:
@@ -102,10 +100,7 @@ def measure_exchange(case: CaseRun) -> list[Gate]:
 
         steady, settings = _measure_shortly(case, exchange, emit), collective.settings()
         case.write(CaseResult(steady=steady, settings=settings, bucket_bytes=sizes))
-        return [
-            exchange.gate(context.world, compressed=context.backend.compressor is not None),
-            exchange.bytes_gate(ELEMENT_BYTES * case.cell.preset_facts.num_parameters),
-        ]
+        return [exchange.gate(context.world, compressed=context.backend.compressor is not None)]
     finally:
         collective.close()
 
@@ -203,12 +198,6 @@ class ExchangeOnly:
             worst = max(worst, error, key=nan_last)
         return worst
 
-    def bytes_gate(self, gradient_bytes: int) -> Gate:
-        """Whether a step averages as many bytes as a training's, which are `gradient_bytes`."""
-        averaged = sum(bucket.nbytes for bucket in self._buckets)
-        detail = f"bytes between the {averaged} of the buckets and the {gradient_bytes} of all gradients"
-        return Gate.at_most(0.0, float(abs(averaged - gradient_bytes)), name="exchange_bytes", detail=detail)
-
 
 def measure_halos(case: CaseRun) -> list[Gate]:
     """Time exchanges of rows alone (`case.Measurement`). The split's gates have looked at what arrives."""
@@ -227,11 +216,9 @@ def measure_halos(case: CaseRun) -> list[Gate]:
 def _calls_of_a_training(case: CaseRun, neighbours: CarriedNeighbours) -> list[Call]:
     """Those of a step; collective."""
     with case.trainer() as (trainer, _):
-        before = 0
-        for _ in range(STEPS_OF_A_TRAINING):
-            before = neighbours.num_calls
-            trainer.step()
-            trainer.synchronize()
+        before = neighbours.num_calls
+        trainer.step()
+        trainer.synchronize()
         return neighbours.last_calls()[before - neighbours.num_calls :]
 
 

@@ -20,10 +20,7 @@ from dlscale.models.workload import State, Weights
 
 CENTRE, VELOCITY = "centre", "velocity"  # of elastic averaging
 QUADRATIC = frozenset({"exp_avg_sq", "v"})  # second moments: rounding does not cancel in squares
-
-# A float32 that was stored, and the few operations before: in units of its value.
-LAST_PLACE = 2.0**-22
-FLOOR = 1e-3  # of `worst_element`
+LAST_PLACE = 2.0**-22  # of a float32's value: it was stored, after a few operations
 
 Snapshot = dict[str, NDArray[Any]]
 """What a step changes, by name: `weight.<place>`, and what optimizers keep as `state` names it.
@@ -33,12 +30,12 @@ Of elastic averaging also `centre.<place>` and `velocity.<place>`."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What is allowed of a replayed step and of a replayed window, and which tensors are too small to be judged.
+    """The largest deviations of a replayed step and window, and which tensors are too small to be judged.
 
     `floor` is in units of the largest root mean square of a kind's tensors. A tensor whose largest mean gradient is
     below `noise` of the largest of all has rounding for a gradient (a bias before batch norm), which Adam blows up to
-    a full step. `exact`: whether two replays of a step are equal bit by bit. A GPU's fastest algorithms add up in
-    another order each time. `outputs`: of what a network gives twice for the same samples.
+    a full step. `exact`: two replays of a step are equal bit by bit; a GPU's fastest algorithms add up in another
+    order each time. `outputs`: the difference of a network's outputs for the same samples.
     """
 
     share: float
@@ -79,22 +76,20 @@ def noisy_weights(gradients: Weights, *, bounds: Bounds) -> set[str]:
     return {f"{WEIGHT}.{place}" for place, value in enumerate(largest) if value < limit}
 
 
-@dataclass(frozen=True, slots=True)
-class Deviation:
-    """What one replay on one rank gave; infinite where a number is not finite."""
-
-    share: float
-    scale: float
-
-
 def deviation(
     before: Snapshot, after: Snapshot, expected: Snapshot, *, bounds: Bounds, noisy: Collection[str] = ()
-) -> Deviation:
-    """The deviation of `after` from `expected`, of changes since `before`, without the tensors `noisy`."""
+) -> tuple[float, float]:
+    """Share and scale of `after` against `expected`, of changes since `before`, without the tensors `noisy`.
+
+    Infinite where a number is not finite.
+    """
     if not set(expected) <= set(after):
-        return Deviation(math.inf, math.inf)
+        return math.inf, math.inf
     share = scale = 0.0
-    for kind, names in _by_kind(set(expected) - set(noisy)).items():
+    kinds: dict[str, list[str]] = {}
+    for name in sorted(set(expected) - set(noisy)):
+        kinds.setdefault(_kind(name), []).append(name)
+    for kind, names in kinds.items():
         if all(np.array_equal(after[name], expected[name]) for name in names):
             continue  # mostly, and then no sums are needed
         size, error, change, along, rounding = _lengths(before, after, expected, names)
@@ -104,7 +99,7 @@ def deviation(
         if kind not in QUADRATIC:
             projected = abs(along.sum()) - np.sum(rounding * change) / 4
             scale = max(scale, _ratio(projected, np.sum(change**2)))
-    return Deviation(share, scale)
+    return share, scale
 
 
 def whole_share(
@@ -118,32 +113,10 @@ def whole_share(
     return _ratio(np.linalg.norm(error) - np.linalg.norm(rounding), np.linalg.norm(change))
 
 
-def worst_element(before: Snapshot, after: Snapshot, expected: Snapshot, *, roundings: int = 1) -> float:
-    """The largest deviation of an element, of its tensor's largest expected change.
-
-    Some changes are zero but for rounding: a tensor whose largest is below FLOOR of its kind's largest is measured on
-    that scale. So many units in the last place of the tensor's largest value before are not counted: subtracting a
-    gradient from a weight rounds to it, which no backend can avoid.
-    """
-    worst = 0.0
-    for names in _by_kind(expected).values():
-        changes = [_largest(expected[name], before[name]) for name in names]
-        for name, change in zip(names, changes, strict=True):
-            rounding = roundings * np.spacing(np.max(np.abs(before[name]), initial=0))
-            error = _largest(after[name], expected[name]) - rounding
-            worst = max(worst, _ratio(error, max(change, FLOOR * max(changes))))
-    return worst
-
-
-def _largest(one: NDArray[Any], other: NDArray[Any]) -> float:
-    """The largest difference of two arrays' elements."""
-    return float(np.max(np.abs(one.astype(np.float64) - other), initial=0.0))
-
-
 def _lengths(
     before: Snapshot, after: Snapshot, expected: Snapshot, names: Sequence[str]
 ) -> tuple[NDArray[np.float64], ...]:
-    """Of each tensor its size; lengths (L2) of error and change; their product; and the length of its rounding."""
+    """For each tensor its size; lengths (L2) of error and change; their product; and the length of its rounding."""
     rows = []
     for name in names:
         value: Any = expected[name].astype(np.float64).reshape(-1)
@@ -163,13 +136,6 @@ def _ratio(part: Any, whole: Any) -> float:
         return math.inf
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(np.max(np.where(parts > 0, parts / wholes, 0.0), initial=0.0))
-
-
-def _by_kind(names: Collection[str]) -> dict[str, list[str]]:
-    kinds: dict[str, list[str]] = {}
-    for name in sorted(names):
-        kinds.setdefault(_kind(name), []).append(name)
-    return kinds
 
 
 def _kind(name: str) -> str:

@@ -1,13 +1,11 @@
-"""Evaluations of a training to a target: the quality of its networks on held-out samples, and the time that this takes.
+"""Evaluations of a training to a target: the quality of its networks on held-out samples.
 
-All ranks evaluate, each its own pieces of the samples, on a replica that is given what the trainer has learnt. The time
-is that of the slowest rank, behind a barrier of its own.
+All ranks evaluate, each its own pieces of the samples, on a replica that is given what the trainer has learnt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -18,35 +16,25 @@ from dlscale.collectives import CountingTrainer, Trainer
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NONE
 from dlscale.models.quality.metric import HeldOut, Measured
-from dlscale.models.workload import Indices, Input, Replica, Shard, State, Weights, Workload
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluatedPieces:
-    """What this rank's part of the last evaluation was made of."""
-
-    indices: Indices  # of all ranks' held-out samples, in the order of pieces
-    pieces: Sequence[tuple[int, Measured]]  # this rank's
+from dlscale.models.workload import Input, Replica, Shard, State, Weights, Workload
 
 
 class Evaluator:
     """The quality of a trainer's networks on held-out samples. Collective.
 
     `replica` gets what the trainer has: its state, with what batch norm keeps, and where servers hold the weights, or
-    each rank has its own, those that all have learnt together.
-    Ranks keep statistics of their own for batch norm: those of rank 0 are the network's, as in its checkpoint.
+    each rank has its own, those that all have learnt together. Ranks keep statistics of their own for batch norm: those
+    of rank 0 are the network's, as in its checkpoint. `pieces` are this rank's part of the last evaluation.
     """
 
-    def __init__(
-        self, cell: Cell, source: Input, replica: Replica, *, world: Any, facts: Workload | None = None
-    ) -> None:
+    def __init__(self, cell: Cell, source: Input, replica: Replica, *, world: Any, facts: Workload) -> None:
         """`facts`: the cell's, with a user's file where it has one."""
-        facts = facts or cell.facts
         self._held_out = HeldOut(facts.data(), facts.quality(), preset=cell.preset_facts, source=source)
+        self.indices = self._held_out.indices  # of all ranks, in the order of pieces
         self.replica, self._world = replica, world
         # Of whole samples, whoever shares them.
         self._part = Shard(index=world.Get_rank(), count=world.Get_size())
-        self.evaluated: EvaluatedPieces | None = None  # this rank's part of the last evaluation
+        self.pieces: Sequence[tuple[int, Measured]] = ()
         self._by_state = not cell.num_servers
         self._own_weights = cell.algorithm != SYNC  # ranks' states have weights of their own
         self._of_first = facts.running_statistics and cell.num_ranks > 1
@@ -65,14 +53,14 @@ class Evaluator:
     def metrics(self, trainer: Trainer) -> dict[str, float]:
         """Every metric of the workload that can be computed, the same on all ranks."""
         self.load(trainer)
-        pieces = list(self._held_out.measure(self.replica.predict, self._part))
-        self.evaluated = EvaluatedPieces(indices=self._held_out.indices, pieces=pieces)
-        gathered = self._world.gather(pieces)
+        self.pieces = list(self._held_out.measure(self.replica.predict, self._part))
+        gathered = self._world.gather(self.pieces)
         metrics = self._held_out.metrics([piece for own in gathered for piece in own]) if gathered else None
         shared: dict[str, float] = self._world.bcast(metrics)
         return shared
 
     def load(self, trainer: Trainer) -> None:
+        """Give the replica what the trainer has learnt."""
         if self._by_state:
             self.replica.restore(
                 network_state(trainer, self._world, of_first=self._of_first, gathers=self._gathers)

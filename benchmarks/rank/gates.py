@@ -8,19 +8,20 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
-from dlscale.benchmarks.rank.audit import Replay, turns
-from dlscale.benchmarks.rank.deviation import ROUNDED, Snapshot, bounds_for, deviation, worst_element
+from dlscale.benchmarks.rank.audit import Judged, Replay, turns
+from dlscale.benchmarks.rank.deviation import EXACT, ROUNDED, Snapshot, bounds_for, deviation
 from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.rank.reference import AuditedTraining
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
-from dlscale.models.workload import Replica, ReplicaFactory, Shard, Weights
+from dlscale.models.workload import ReplicaFactory, Shard, Weights
 
-# In units of a tensor's largest change: rounding of the sum over ranks and of a repeated backward pass.
-# TF32 keeps 10 bits after the point, bfloat16 7.
-RELATIVE_TOLERANCE = {"fp32": 1e-4, "tf32": 2e-3, "bf16": 1e-2}
+# Share of a tensor's change: rounding of the sum over ranks and of a repeated backward pass. TF32 keeps 10 bits after
+# the point, bfloat16 7.
+TOLERANCE = {"fp32": 1e-4, "tf32": 2e-3, "bf16": 1e-2}
 LATE_SECONDS = 0.005  # by which a rank comes to a barrier that must hold the others
 
 
@@ -51,11 +52,11 @@ def update_gates(
     first ranks are accepted, which step before the others.
     """
     order, compressed = turns(backend, control.Get_size()), backend.compressor is not None
-    tolerance = ROUNDED.share if compressed else RELATIVE_TOLERANCE[precision]
-    # What shows all of a rule: a whole round, and that gradients are late rather than skipped.
+    bounds = ROUNDED if compressed else EXACT
+    worst = Judged(bounds.share if compressed else TOLERANCE[precision])
+    # The turns that show all of a rule: a whole round, and that gradients are late rather than skipped.
     num_turns = backend.rounds.for_gate().interval + 1 if backend.rounds is not None else 1 + backend.delay
     gates: list[Gate] = []
-    worst = 0.0
     for first in dict.fromkeys((0, len(order) - 1)):
         trainer = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
         fresh = factory(shard=shard, seed=seed, gate=True)
@@ -68,28 +69,30 @@ def update_gates(
             bounds=bounds_for(precision=precision, compressed=compressed),
             step=_in_order(backend, trainer, control=control),
         )
-        replay = Replay(training, {"gradient": tolerance}, gate=True)
+        replay = Replay(training, {"gradient": worst.bound}, gate=True)
 
         def measure(*seen: Snapshot, replay: Replay = replay) -> dict[str, float]:
-            reference = replay.reference
-            if compressed:
-                return {"gradient": deviation(*seen, bounds=ROUNDED, noisy=reference.noisy).share}
-            return {"gradient": worst_element(*seen, roundings=reference.roundings)}
+            noisy = replay.reference.noisy if compressed else ()
+            return {"gradient": deviation(*seen, bounds=bounds, noisy=noisy)[0]}
 
         try:
             if backend.capabilities.exchanges and not gates:
-                gates.append(broadcast_gate(trainer.weights(), fresh, control=control))
+                detail = "ranks whose weights differ from those that rank 0 began with"
+                held, begun = (
+                    control.allgather(_digest(weights)) for weights in (trainer.weights(), fresh.weights())
+                )
+                gates.append(_alike_gate("broadcast", held, begun[0], detail=detail))
             for turn in (*order[first:], *order[:first]):
                 for _ in range(num_turns):
                     replay.take_turn(turn, measure)
         finally:
             trainer.close()
-        worst = max(worst, replay.judged_as("gradient").value)
-    detail = "change of each tensor by plain SGD against the rule's by the ranks' own gradients, of its largest change"
-    return [*gates, Gate.at_most(tolerance, max(control.allgather(worst)), name="gradient", detail=detail)]
+        worst.add(replay.judged["gradient"].value or 0.0)
+    detail = "change of each tensor by plain SGD against the rule's by the ranks' own gradients"
+    return [*gates, worst.gate("gradient", detail, control=control)]
 
 
-def _in_order(backend: Backend, trainer: Trainer, *, control: Any) -> Any:
+def _in_order(backend: Backend, trainer: Trainer, *, control: Any) -> Callable[[], None]:
     """Steps of the ranks whose gradients are to be accepted, and then of the others."""
     num_accepted = control.Get_size() if backend.num_accepted is None else backend.num_accepted
     is_first = control.Get_rank() < num_accepted
@@ -105,8 +108,10 @@ def _in_order(backend: Backend, trainer: Trainer, *, control: Any) -> Any:
 
 
 def training_gates(backend: Backend, trainer: Trainer, *, control: Any) -> list[Gate]:
-    """After the windows: the loss is finite, and ranks that exchange gradients agree on the weights."""
-    gates = [finite_gate(trainer, control=control)]
+    """After the windows: the loss is finite, and ranks that exchange gradients agree on the weights, bit by bit."""
+    losses = control.allgather(trainer.loss())
+    bad = [rank for rank, loss in enumerate(losses) if not math.isfinite(loss)]
+    gates = [Gate.none_of(bad, name="finite_loss", detail="ranks whose loss is not finite")]
     if backend.asynchronous:
         gates.append(Gate.unchecked("identity", "not checked: no rank waits for another, and weights differ"))
     elif backend.capabilities.exchanges:
@@ -114,25 +119,15 @@ def training_gates(backend: Backend, trainer: Trainer, *, control: Any) -> list[
     return gates
 
 
-def broadcast_gate(weights: Weights, fresh: Replica, *, control: Any) -> Gate:
-    """All ranks hold what rank 0's replica began with, bit by bit; `fresh` is one of its seed as it was made."""
-    first = control.allgather(_digest(fresh.weights()))[0]
-    differing = [rank for rank, held in enumerate(control.allgather(_digest(weights))) if held != first]
-    detail = "ranks whose weights differ from those that rank 0 began with"
-    return Gate.none_of(differing, name="broadcast", detail=detail)
-
-
 def identity_gate(weights: Weights, *, control: Any) -> Gate:
     """All ranks hold the same trainable weights, bit by bit."""
-    digests = control.allgather(_digest(weights))
-    differing = [rank for rank, other in enumerate(digests) if other != digests[0]]
-    return Gate.none_of(differing, name="identity", detail="ranks whose weights differ from rank 0's")
+    held = control.allgather(_digest(weights))
+    return _alike_gate("identity", held, held[0], detail="ranks whose weights differ from rank 0's")
 
 
-def finite_gate(trainer: Trainer, *, control: Any) -> Gate:
-    """The loss of the last step is finite on every rank."""
-    bad = [rank for rank, loss in enumerate(control.allgather(trainer.loss())) if not math.isfinite(loss)]
-    return Gate.none_of(bad, name="finite_loss", detail="ranks whose loss is not finite")
+def _alike_gate(name: str, held: list[str], expected: str, *, detail: str) -> Gate:
+    differing = [rank for rank, digest in enumerate(held) if digest != expected]
+    return Gate.none_of(differing, name=name, detail=detail)
 
 
 def _digest(weights: Weights) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,6 @@ from dlscale.benchmarks.rank.measure import CommunicatorControl
 from dlscale.benchmarks.rank.observers import (
     GpuMemoryMeter,
     HaloMeter,
-    HostMemoryMeter,
     Observer,
     OtherPrograms,
     StepMeter,
@@ -73,10 +73,8 @@ def run_launch_on_rank(
         spool.write(Phase(name="start_up", seconds=start_up))
     with _phase(spool, "import_backend"):
         preload(cell.backend, cell.framework)
-    memory = HostMemoryMeter()
-    observers = [*_observers(cell, others), memory]
     with _phase(spool, "connect"):
-        context = _connect(spec, spool, world, job=job, observers=observers)
+        context = _connect(spec, spool, world, job=job, observers=_observers(cell, others))
     gc.freeze()  # what was imported stays, and no collection need visit it
     passed = _pass_gates(context, factories[0])
     gc.enable()
@@ -86,7 +84,7 @@ def run_launch_on_rank(
         deadline = now + spec.share(index, end - now)
         case = CaseRun(context=context, index=index, factory=factory, deadline=deadline)
         passed &= context.write_gates(_measurement_of(case.cell)(case), case=index)
-        _write_case_end(spool, index, memory)
+        _write_case_end(spool, index)
     world.Barrier()
     if context.halos:
         context.halos.neighbours.close()
@@ -168,9 +166,9 @@ def _pass_gates(context: LaunchContext, factory: ReplicaFactory) -> bool:
         )
         passed = context.write_gates(gates)
         if context.halos:
-            from dlscale.benchmarks.rank.split import split_gates
+            from dlscale.benchmarks.rank.split import split_gate_of
 
-            passed &= context.write_gates(split_gates(spec, cell, control=world, shard=shard))
+            passed &= context.write_gates([split_gate_of(spec, cell, control=world, shard=shard)])
         return passed
 
 
@@ -227,7 +225,7 @@ def _serve(job: ServerSplit, spec: LaunchSpec, spool: SpoolWriter, *, cores: lis
         algorithm_options=cell.algorithm_options,
     )
     for index in range(len(spec.cases)):
-        _write_case_end(spool, index, HostMemoryMeter())
+        _write_case_end(spool, index)
 
 
 @contextmanager
@@ -254,12 +252,7 @@ def _write_place(spool: SpoolWriter, rank: int, *, cores: list[int], gpu: str | 
         spool.write(node_facts())
 
 
-def _write_case_end(spool: SpoolWriter, index: int, memory: HostMemoryMeter) -> None:
-    launch, windows = memory.take()
-    end = CaseEnd(
-        peak_rss_bytes=launch,
-        window_rss_bytes=windows,
-        load=load_average(),
-        num_throttled=read_limits().num_throttled,
-    )
-    spool.write(end, case=index)
+def _write_case_end(spool: SpoolWriter, index: int) -> None:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    num_throttled = read_limits().num_throttled
+    spool.write(CaseEnd(peak_rss_bytes=peak, load=load_average(), num_throttled=num_throttled), case=index)

@@ -13,19 +13,16 @@ import statistics
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.spool import MeasuredWindow
 from dlscale.benchmarks.study.rules import MOST_WINDOWS, Rules
 from dlscale.collectives.control import Communicator
 from dlscale.collectives.job import rest
-from dlscale.models.frameworks import gpu_module
 
 if TYPE_CHECKING:
     from dlscale.benchmarks.rank.audit import ReplayAudit
 
-MILLISECONDS_PER_SECOND = 1e3
 STEADY_GROUP = 5  # steps in each of the two groups that the steady-state test compares
 STEADY_CHANGE = 0.10  # largest relative change of their medians
 # A window ends when all work is done, which a long training does once. Where steps leave work to the next one, windows
@@ -33,68 +30,6 @@ STEADY_CHANGE = 0.10  # largest relative change of their medians
 CARRIED_STEPS = 5
 SHORTEST_STEP = 1e-7  # seconds, where a clock sees none
 PATIENT_POLL_SECONDS = 0.0005
-
-
-class StepTimer:
-    """Stamps the steps of a window by the host's clock: right where a step is done when it returns."""
-
-    def __init__(self) -> None:
-        self._stamps: list[Any] = []
-        self._next = 0
-
-    def begin(self, num_steps: int) -> None:
-        """Make room for a window of that many steps: nothing is allocated between the stamps."""
-        self._stamps, self._next = [0.0] * (num_steps + 1), 0
-
-    def stamp(self) -> None:
-        """Now: at the window's start, then after each step."""
-        self._stamps[self._next] = time.perf_counter()
-        self._next += 1
-
-    def seconds(self) -> list[float]:
-        """Seconds of each step of the window, after the trainer was synchronised."""
-        return [end - begin for begin, end in pairwise(self._stamps)]
-
-
-class DeviceEvents(StepTimer):
-    """Stamps by a GPU's own clock.
-
-    The host runs ahead of a GPU: its stamps would say when a step's kernels were launched, not when they ended. So a
-    mark is put among the work of the current stream, and its time is asked for when the window is over.
-    """
-
-    def __init__(self, make_event: Callable[[], Any]) -> None:
-        """`make_event` makes a `torch.cuda.Event` with timing."""
-        super().__init__()
-        self._make_event = make_event
-
-    def begin(self, num_steps: int) -> None:
-        """Make what events are missing; those of earlier windows serve again."""
-        self._stamps += [self._make_event() for _ in range(num_steps + 1 - len(self._stamps))]
-        self._next = 0
-
-    def stamp(self) -> None:
-        self._stamps[self._next].record()
-        self._next += 1
-
-    def seconds(self) -> list[float]:
-        reached = self._stamps[: self._next]
-        return [begin.elapsed_time(end) / MILLISECONDS_PER_SECOND for begin, end in pairwise(reached)]
-
-
-def step_timer_for(cell: Cell, *, exchanges: bool) -> StepTimer | None:
-    """What stamps the steps of a cell over a backend that `exchanges` gradients, or not; None: nothing does.
-
-    Only where no rank waits for another, in training over `none`, do stamps show which rank was late when. TensorFlow
-    has no events in Python, and waiting for the GPU after every step would slow what all efficiencies are relative to:
-    there a window on a GPU has no stamps.
-    """
-    if exchanges or cell.control != "train":
-        return None
-    if cell.device == "cpu":
-        return StepTimer()
-    gpus: Any = gpu_module(cell.framework)
-    return DeviceEvents(gpus.event) if cell.framework == "torch" else None
 
 
 class Steppable(Protocol):
@@ -138,29 +73,27 @@ def time_window(
     *,
     phase: Literal["warmup", "steady"],
     num_steps: int,
-    step_timer: StepTimer | None = None,
+    stamped: bool = False,
 ) -> MeasuredWindow:
     """One window of `num_steps` steps; collective.
 
-    `step_timer` adds the seconds of each step: where no rank waits for another, as over `none`, they show which rank
-    was late when.
+    `stamped` adds the seconds of each step by the host's clock: where no rank waits for another, as over `none`, they
+    show which rank was late when.
     """
-    if step_timer:
-        step_timer.begin(num_steps)
+    stamps = [0.0] * (num_steps * stamped)  # nothing is allocated inside
     control.barrier()  # outside the interval
     start = time.perf_counter()
-    if step_timer is None:
-        for _ in range(num_steps):
+    if stamped:
+        for step in range(num_steps):
             trainer.step()
+            stamps[step] = time.perf_counter()
     else:
-        step_timer.stamp()
         for _ in range(num_steps):
             trainer.step()
-            step_timer.stamp()
     trainer.synchronize()  # a GPU is not done when Python is
     seconds = time.perf_counter() - start
-    stamps = step_timer.seconds() if step_timer else None
-    return MeasuredWindow(phase=phase, num_steps=num_steps, start=start, seconds=seconds, step_seconds=stamps)
+    each = [end - begin for begin, end in pairwise([start, *stamps])] if stamped else None
+    return MeasuredWindow(phase=phase, num_steps=num_steps, start=start, seconds=seconds, step_seconds=each)
 
 
 def time_fixed_window(
@@ -201,7 +134,7 @@ def measure(
     deadline: float,
     emit: Emit,
     budgeted: bool = False,
-    step_timer: StepTimer | None = None,
+    stamped: bool = False,
     counting: Counting | None = None,
     passed: Callable[[int], None] | None = None,
     audit: ReplayAudit | None = None,
@@ -219,13 +152,9 @@ def measure(
     of a trainer that `carries` work into the next step have CARRIED_STEPS or more, unless the rules' largest number
     forbids it. Returns whether the warm-up met the steady-state test.
     """
-    num_warm_up, steady, world_step = _warm_up(
-        trainer, control, rules, deadline=deadline, emit=emit, audit=audit
-    )
+    num_warm_up, steady, world_step = _warm_up(trainer, control, rules, deadline=deadline, emit=emit)
     if passed:
         passed(num_warm_up)
-    if audit:
-        audit.warmed_up()
     steps, wanted = _sizes(rules, world_step, round_steps=round_steps, least=CARRIED_STEPS if carries else 1)
     if budgeted:
         # The time left differs from rank to rank; the least of them decides, as -max(-left).
@@ -233,14 +162,14 @@ def measure(
         fitting = min(int(left / (steps * world_step)), MOST_WINDOWS) if left > 0 else 0
         wanted = max(wanted, min(fitting, (rules.max_steps - rules.longest_warm_up) // steps))
     next_window = functools.partial(
-        time_window, trainer, control, phase="steady", num_steps=steps, step_timer=step_timer
+        time_window, trainer, control, phase="steady", num_steps=steps, stamped=stamped
     )
     if counting:
         next_window = functools.partial(
             time_fixed_window, counting, control, phase="steady", seconds=steps * world_step, agree=agree
         )
     if audit:
-        audit.begin(wanted)
+        audit.begin(wanted, num_steps=0 if counting else steps)
     for window in range(wanted):
         if audit:
             audit.before(window)
@@ -270,7 +199,6 @@ def _warm_up(
     *,
     deadline: float,
     emit: Emit,
-    audit: ReplayAudit | None,
 ) -> tuple[int, bool, float]:
     """Steps one by one until their time is steady; returns (how many, whether it became so, world seconds per step).
 
@@ -281,13 +209,9 @@ def _warm_up(
     world: list[float] = []
     fewest = max(rules.warmup_steps, 2 * STEADY_GROUP)
     while True:
-        if audit and len(world) + 1 == fewest:
-            audit.before_warm()
         window = time_window(trainer, control, phase="warmup", num_steps=1)
         emit(window)
         world.append(control.maximum(window.seconds))
-        if audit and len(world) == fewest:
-            audit.after_warm()
         if len(world) < fewest:
             continue
         last = statistics.median(world[-STEADY_GROUP:])

@@ -1,4 +1,4 @@
-"""What watches a rank while its cases are measured: other programs, memory, and what counters count.
+"""What watches a rank while its cases are measured: other programs, GPU memory, and counters of steps.
 
 Energy, which one rank of a node watches, is in `energy.py`.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.records.record import GpuMemory
@@ -79,11 +79,9 @@ class OtherPrograms(Observer):
     def _read(self) -> tuple[float, float, float]:
         """Seconds: now, that the cores gave to programs, and that our processes had."""
         own = sum(time.clock_gettime(clock) for clock in self._clocks)
-        ticks = 0
-        for line in STAT.read_text(encoding="ascii").splitlines():
-            name, *columns = line.split()
-            if name in self._names:
-                ticks += sum(int(columns[column]) for column in TAKEN)
+        lines = (line.split() for line in STAT.read_text(encoding="ascii").splitlines())
+        rows = [columns for name, *columns in lines if name in self._names]
+        ticks = sum(int(columns[column]) for columns in rows for column in TAKEN)
         return time.perf_counter(), ticks * TICK_SECONDS, own
 
 
@@ -127,10 +125,6 @@ class GpuMemoryMeter(Observer):
         self._gpu = gpu
         self._most = GpuMemory(allocated_bytes=0)
 
-    def after(self, window: MeasuredWindow) -> MeasuredWindow:
-        self._look()
-        return window
-
     @contextmanager
     def paused(self) -> Iterator[None]:
         self._look()
@@ -139,9 +133,8 @@ class GpuMemoryMeter(Observer):
 
     def end(self) -> list[GpuMemory]:
         """The most that was taken; the next case begins."""
-        self._look()
-        most, self._most = self._most, GpuMemory(allocated_bytes=0)
-        self._gpu.forget_peak_memory()
+        with self.paused():
+            most, self._most = self._most, GpuMemory(allocated_bytes=0)
         return [most]
 
     def _look(self) -> None:
@@ -150,74 +143,25 @@ class GpuMemoryMeter(Observer):
             self._most = GpuMemory(**now)
 
 
-STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-SET_BACK = "5"  # the mark, of what can be set back there
-
-
-class HostMemoryMeter(Observer):
-    """The largest resident set of this process, and that while windows ran.
-
-    Linux keeps a mark, which is set back around gates and audits: between windows, in less than a millisecond. What
-    they leave with the allocator counts. (`getrusage` also has what the process was forked from.)
-    """
-
-    def __init__(self) -> None:
-        self._launch = 0  # bytes, as all here
-        self._windows: int | None = 0  # None: this kernel sets nothing back
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        self._look()
-        yield
-        self._set_back()
-
-    def end(self) -> Sequence[Event]:
-        with self.paused():
-            return ()
-
-    def take(self) -> tuple[int, int | None]:
-        """The largest so far, and that while this case's windows ran; the next case begins."""
-        windows = self._windows
-        self._set_back()
-        if self._windows is not None:
-            self._windows = 0
-        return self._launch, windows or None
-
-    def _look(self) -> None:
-        if self._windows is not None:
-            self._windows = max(self._windows, _resident_mark())
-
-    def _set_back(self) -> None:
-        self._launch = max(self._launch, _resident_mark())
-        try:
-            CLEAR_REFS.write_text(SET_BACK, encoding="ascii")
-        except OSError:
-            self._windows = None
-
-
-def _resident_mark() -> int:
-    """The largest resident set since the mark was set back."""
-    mark = re.search(r"^VmHWM:\s*(\d+) kB$", STATUS.read_text(errors="replace"), re.MULTILINE)
-    return int(mark[1]) * 1024 if mark else 0
-
-
 class StepMeter(Observer):
     """What counters of this rank count per step in the windows after the warm-up."""
 
     def __init__(self, read: Callable[[], Sequence[float | None]]) -> None:
         """`read` gives what was counted so far, or None where that is not known."""
-        self._read = read
+        self._counters = read
         self._begin()
 
+    def _read(self) -> NDArray[np.float64]:
+        return np.array(self._counters(), np.float64)  # None is nan
+
     def _begin(self) -> None:
-        self._counted: list[Sequence[float | None]] = []  # before and after each window
-        self._num_steps = 0
-        self._before = self._read()
+        self._before, self._num_steps = self._read(), 0
+        self._total = np.zeros_like(self._before)
 
     def after(self, window: MeasuredWindow) -> MeasuredWindow:
         before, self._before = self._before, self._read()
         if window.phase == "steady":
-            self._counted += [before, self._before]
+            self._total += self._before - before
             self._num_steps += window.num_steps
         return window
 
@@ -228,11 +172,11 @@ class StepMeter(Observer):
 
     def take(self) -> list[float] | None:
         """What a step counts; the next case begins. None where that is not known."""
-        counts, num_steps = np.array(self._counted, np.float64), self._num_steps  # None is nan
+        total, num_steps = self._total, self._num_steps
         self._begin()
-        if not num_steps or np.isnan(counts).any():
+        if not num_steps or np.isnan(total).any():
             return None
-        per_step: list[float] = ((counts[1::2] - counts[::2]).sum(axis=0) / num_steps).tolist()
+        per_step: list[float] = (total / num_steps).tolist()
         return per_step
 
 

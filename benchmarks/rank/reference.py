@@ -16,14 +16,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.benchmarks.rank.deviation import (
-    CENTRE,
-    VELOCITY,
-    Bounds,
-    Snapshot,
-    noisy_weights,
-    snapshot,
-)
+from dlscale.benchmarks.rank.deviation import CENTRE, VELOCITY, Bounds, Snapshot, noisy_weights, snapshot
 from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.collectives.algorithms.rounds import RoundsTrainer
 from dlscale.collectives.backend import (
@@ -71,13 +64,13 @@ class Reference:
     Steps are numbered as those of the training, the first is 0.
     """
 
-    roundings = 1  # of an element in a step
     most_waiting = 0  # steps of a rank that servers may not have taken up yet
 
     def __init__(self, training: AuditedTraining) -> None:
         self._trainer, self._backend, self._control = training.trainer, training.backend, training.control
         self._bounds, self._follow = training.bounds, training.follow
         self.replica = replica = training.make_reference()
+        self._sees_trainer = self._backend.in_step and self._backend.rounds is None
         self.noisy: set[str] = set()  # tensors whose changes are rounding, of all steps so far
         self.turn = range(self._control.Get_size())  # the ranks whose mean is applied
         if replica.framework != "torch":  # whose optimizers make what they keep in their first step
@@ -103,12 +96,10 @@ class Reference:
 
     def seen_in_trainer(self) -> Snapshot:
         """The same of the trainer as it is; valid until its next step. The reference is anywhere then."""
-        if self._backend.in_step:
+        if self._sees_trainer:
             return _changed(self._trainer.held())
-        return self._seen_through()
-
-    def step(self, number: int) -> None:
-        self.apply(self.gradients(number), number)
+        self.begin(self.state())
+        return {name: array.copy() for name, array in self.seen().items()}
 
     def gradients(self, number: int) -> Weights:
         """What the update of that step is made of."""
@@ -125,10 +116,6 @@ class Reference:
         """Steps of a turn that other ranks have."""
         for _ in range(num_steps * (len(self.turn) > 1)):
             self._mean([np.zeros_like(weight) for weight in self.replica.weights()])
-
-    def _seen_through(self) -> Snapshot:
-        self.begin(self.state())
-        return {name: array.copy() for name, array in self.seen().items()}
 
     def _mean(self, gradients: Weights) -> Weights:
         if not self._backend.capabilities.exchanges or len(self.turn) == 1:
@@ -178,17 +165,10 @@ class Compressed(Reference):
 
     def _mean(self, gradients: Weights) -> Weights:
         trainer, compressor = cast(CompressedTrainer, self._trainer), self._backend.compressor
-        sizes = [gradient.size for gradient in gradients]
-        places = [
-            part.reshape(gradient.shape)
-            for part, gradient in zip(
-                np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]), gradients, strict=True
-            )
-        ]
-        flat = np.empty(sum(sizes), np.float32)
-        for index, (place, bucket) in enumerate(
-            zip(trainer.flat(places), trainer.flat(gradients), strict=True)
-        ):
+        flat = np.empty(sum(gradient.size for gradient in gradients), np.float32)
+        places = _shaped(np.arange(flat.size), [gradient.shape for gradient in gradients])
+        buckets = zip(trainer.flat(places), trainer.flat(gradients), strict=True)
+        for index, (place, bucket) in enumerate(buckets):
             if self._control.Get_size() > 1 and compressor:
                 compressor.average(bucket, self._kept.setdefault(index, {}), _Carrier(self._control))
             flat[place] = bucket
@@ -222,7 +202,7 @@ class Elastic(Reference):
         super().__init__(training)
         self._options, self._in_rounds = options, not self._backend.capabilities.servers
         self._share = np.float32(options.moving_rate / self._control.Get_size())
-        self.roundings, self.most_waiting = 2 + self._control.Get_size(), options.interval
+        self.most_waiting = options.interval
 
     def turn_steps(self, num_taken: int, *, gate: bool) -> tuple[int, int]:
         """A round, in which the rank exchanges once; in step with others a step is enough."""
@@ -248,9 +228,6 @@ class Elastic(Reference):
 
     def seen(self) -> Snapshot:
         return snapshot(self._own, self.replica.slots(), centre=self._centre, velocity=self._velocity)
-
-    def seen_in_trainer(self) -> Snapshot:
-        return self._seen_through()
 
     def gradients(self, number: int) -> Weights:
         """At the rank's weights, or ahead of them by its momentum."""
@@ -315,14 +292,14 @@ class Downpour(Reference):
         kept = {
             f"optimizer0.{place}.kept{number}": part
             for number, array in enumerate(self._rule.kept())
-            for place, part in enumerate(self._shaped(array.copy()))
+            for place, part in enumerate(_shaped(array.copy(), self._shapes))
         }
-        return snapshot(self._shaped(self._weights.copy()), kept)
+        return snapshot(_shaped(self._weights.copy(), self._shapes), kept)
 
     def gradients(self, number: int) -> Weights:
         if number % self._options.fetch_every == 0:
             self._local, self._fetched = self._weights.copy(), self._num_updates
-        self.replica.load(self._shaped(self._local))
+        self.replica.load(_shaped(self._local, self._shapes))
         return super().gradients(number)
 
     def apply(self, gradients: Weights, number: int) -> None:
@@ -334,10 +311,6 @@ class Downpour(Reference):
             self._rule.apply(self._weights, self._accrued, self._rate / missed)
             self._accrued = np.zeros_like(self._accrued)
             self._num_updates += 1
-
-    def _shaped(self, flat: NDArray[np.float32]) -> Weights:
-        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])[:-1]
-        return [part.reshape(shape) for part, shape in zip(np.split(flat, ends), self._shapes, strict=True)]
 
 
 def reference_of(training: AuditedTraining, *, gate: bool = False) -> Reference:
@@ -373,6 +346,12 @@ def mean_over_ranks(gradients: Sequence[Any], *, control: Any, count: int | None
 def _changed(held: State) -> Snapshot:
     """What a step changes of what is held: all but the number of batches."""
     return {name: value for name, value in held.items() if name != NUM_DRAWN}
+
+
+def _shaped(flat: NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> Weights:
+    """Parts of a flat array, in order."""
+    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+    return [part.reshape(shape) for part, shape in zip(np.split(flat, ends), shapes, strict=True)]
 
 
 def _flat(arrays: Sequence[NDArray[Any]]) -> NDArray[np.float32]:

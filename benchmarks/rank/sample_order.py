@@ -1,4 +1,4 @@
-"""Which samples a rank must have read in a step, by definition: said a second time, for audits of what was read."""
+"""The samples that a rank must have read in a step, by definition: said a second time, for audits."""
 
 from __future__ import annotations
 
@@ -28,24 +28,23 @@ def num_wrong_samples(
 
 @lru_cache(maxsize=1)  # hashing a million samples takes a second
 def all_held_out(num_samples: int, *, share: float) -> NDArray[np.bool_]:
-    """`is_held_out` of all samples of an input; not to be changed."""
-    return is_held_out(np.arange(num_samples), share=share) if share else np.zeros(num_samples, np.bool_)
-
-
-def is_held_out(samples: Indices, *, share: float) -> NDArray[np.bool_]:
     """Which samples no training may see: those whose index's hash, as a part of all hashes, is below the share.
 
-    What `models.held_out` selects by, said a second time.
+    `models.held_out` selects by the same rule. The array is not to be changed.
     """
+    if not share:
+        return np.zeros(num_samples, np.bool_)
     limit = math.ceil(share * 2**64)
-    hashes = (hashlib.blake2b(struct.pack("<Q", index), digest_size=8).digest() for index in samples)
+    hashes = (
+        hashlib.blake2b(struct.pack("<Q", index), digest_size=8).digest() for index in range(num_samples)
+    )
     return np.array([int.from_bytes(found, "little") < limit for found in hashes], np.bool_)
 
 
 def samples_at(first: int, count: int, *, num_samples: int, order: int = 0) -> Indices:
     """Samples at so many places, from `first` on, of the endless row of shuffled epochs that all ranks train on.
 
-    What `models.samples.shard_indices` cuts shards from, said a second time: an audit by the same lines would be none.
+    `models.samples.shard_indices` cuts shards from it; an audit by the same lines would be none.
     """
     places = np.arange(first, first + count)
     return np.array(

@@ -1,20 +1,18 @@
-"""A training that goes on until it reaches its target: windows of steps, and an evaluation after each.
+"""A training that continues until it reaches its target: windows of steps, and an evaluation after each.
 
-Training time is that of the windows, as everywhere; evaluating is timed apart (`evaluations.py`). A training that is
-saved resumes with its times and evaluations: what was known when the state was saved is beside it.
+Training time is that of the windows, as everywhere; evaluating is timed apart, on the slowest rank behind a barrier. A
+training that is saved resumes with its times and evaluations, which are saved with its state.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import NonNegativeFloat, PositiveInt
 
 from dlscale.base.definitions import Frozen
-from dlscale.benchmarks.rank.audit import ReplayAudit
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, training_run
 from dlscale.benchmarks.rank.evaluations import Evaluator
@@ -44,17 +42,22 @@ def train_to_target(case: CaseRun) -> list[Gate]:
         evaluator = Evaluator(cell, case.source, case.reference(), world=context.world, facts=case.facts)
         saving = training_run(case, trainer)
         steps = ScheduledTrainer(trainer, replicas[0], cell, begin=saving.step if saving else 0)
-        audit = _audit(case, steps, evaluator, replicas)
+        training = audited(
+            case,
+            trainer,
+            replicas,
+            make_reference=lambda: evaluator.replica,
+            passed=lambda _: None,
+            held_out=cell.target.held_out,
+            order=case.source.order,
+            follow=steps.follow,
+            step=steps.step,
+        )
+        audit = TargetAudit(case, training, cell.target, evaluator)
         set_up_seconds = time.perf_counter() - begin
         case.write(Phase(name="set_up", seconds=set_up_seconds))
-        end = TargetTraining(
-            case=case,
-            steps=steps,
-            evaluator=evaluator,
-            set_up_seconds=set_up_seconds,
-            saving=saving,
-            audit=audit,
-        ).run()
+        target = TargetTraining(case, steps, evaluator, saving=saving, audit=audit)
+        end = target.run(set_up_seconds=context.control.maximum(set_up_seconds))
         gates: list[Gate] = []
         if end != "diverged":  # that is a result, and its weights are no numbers
             with case.auditing():
@@ -62,37 +65,6 @@ def train_to_target(case: CaseRun) -> list[Gate]:
         case.write_observed()
         case.write_result(trainer, replicas, steady=None, skipped=evaluator.num_skipped)
         return gates
-
-
-def _audit(
-    case: CaseRun, steps: ScheduledTrainer, evaluator: Evaluator, replicas: list[Replica]
-) -> TargetAudit:
-    """What looks at the training of a trainer that holds the first of `replicas`; collective."""
-    target, trainer = steps.target, steps.trainer
-    training = audited(
-        case,
-        trainer,
-        replicas,
-        make_reference=lambda: evaluator.replica,
-        passed=lambda _: None,
-        held_out=target.held_out,
-        order=case.source.order,
-        follow=steps.follow,
-        step=steps.step,
-    )
-    return TargetAudit(
-        steps=ReplayAudit(training),
-        world=case.context.world,
-        target=target,
-        quality=case.facts.quality(),
-        samples=case.facts.data().open_samples(case.source, case.cell.preset_facts, seed=None),
-        skip_bad=case.source.skip_bad,
-        replica=evaluator.replica,
-        load=lambda: evaluator.load(trainer),
-        learnt=lambda: evaluator.learnt(trainer),
-        tolerance=training.bounds.outputs,
-        aside=case.auditing,
-    )
 
 
 class ScheduledTrainer:
@@ -141,44 +113,45 @@ class TargetNotes(Frozen):
     evaluations: list[Evaluation]
 
 
-@dataclass(kw_only=True)
 class TargetTraining:
-    """One training of a case with a target. Collective."""
+    """One training of a case with a target. Collective.
 
-    case: CaseRun
-    steps: ScheduledTrainer
-    evaluator: Evaluator
-    set_up_seconds: float  # on this rank
-    saving: TrainingRun | None = None  # of the same trainer; None where it is neither saved nor resumed
-    audit: TargetAudit | None = None
-    _step: int = 0
-    _training: float = 0.0
-    _step_seconds: float = 0.0  # of the last window
-    _evaluating: float = 0.0  # seconds of evaluations, over all launches
-    _evaluations: list[Evaluation] = field(default_factory=list)
+    Seconds are the slowest rank's, which all of them know, so that all ranks take the same steps.
+    """
 
-    def run(self) -> End:
+    def __init__(
+        self,
+        case: CaseRun,
+        steps: ScheduledTrainer,
+        evaluator: Evaluator,
+        *,
+        saving: TrainingRun | None = None,
+        audit: TargetAudit | None = None,
+    ) -> None:
+        """`saving` is of the same trainer; None where it is neither saved nor resumed."""
+        self._case, self._steps, self._target = case, steps, steps.target
+        self._evaluator, self._saving, self._audit = evaluator, saving, audit
+        self._step, self._training, self._evaluating = 0, 0.0, 0.0  # steps and seconds over all launches
+        self._step_seconds = 0.0  # of the last window
+        self._evaluations: list[Evaluation] = []
+
+    def run(self, *, set_up_seconds: float) -> End:
         """Train until the target is reached, the time is over, or the loss is no number; returns which.
 
         Raises UsageError if what was saved is of another training.
         """
-        set_up = self.case.context.control.maximum(self.set_up_seconds)
-        if self.saving and self.saving.step:
-            self._resume(self.saving)
+        if self._saving and self._saving.step:
+            self._resume(self._saving)
         end = self._train(1, phase="warmup")
         while end is None:
             end = self._train(self._num_to_stop(), phase="steady")
-        evaluator = self.evaluator
-        if self.audit:
-            self.audit.end(end, self._evaluations[-1], evaluator.evaluated)
-        self.case.write(
-            Ended(
-                end=end,
-                set_up_seconds=set_up,
-                num_held_out=evaluator.num_samples,
-                num_training=evaluator.num_training,
-            )
-        )
+        if self._audit:
+            self._audit.end(end, self._evaluations[-1])
+        counts = {
+            "num_held_out": self._evaluator.num_samples,
+            "num_training": self._evaluator.num_training,
+        }
+        self._case.write(Ended(end=end, set_up_seconds=set_up_seconds, **counts))
         return end
 
     def _resume(self, saving: TrainingRun) -> None:
@@ -202,56 +175,53 @@ class TargetTraining:
         ).model_dump_json()
 
     def _seconds_left(self) -> float:
-        return self.steps.target.max_seconds - self._training - self._evaluating
+        return self._target.max_seconds - self._training - self._evaluating
 
     def _num_to_stop(self) -> int:
-        """Steps to the next evaluation, or to what comes earlier: a state to save, the end of the time, a long window.
-
-        All ranks take the same steps: seconds are the slowest rank's, which all of them know.
-        """
-        every, seconds = self.steps.target.evaluate_every, min(self._seconds_left(), LONGEST_WINDOW)
+        """Steps to the next evaluation, a state to save, the end of the time or of a long window: the fewest."""
+        every, seconds = self._target.evaluate_every, min(self._seconds_left(), LONGEST_WINDOW)
         num_steps = min(every - self._step % every, seconds / self._step_seconds)
-        if self.saving:
-            num_steps = min(num_steps, self.saving.num_to_save())
-        if self.audit:
-            num_steps = min(num_steps, self.audit.stretches.num_to_next())
+        if self._saving:
+            num_steps = min(num_steps, self._saving.num_to_save())
+        if self._audit:
+            num_steps = min(num_steps, self._audit.num_to_next())
         return max(1, math.ceil(num_steps))
 
     def _train(self, num_steps: int, *, phase: Literal["warmup", "steady"]) -> End | None:
-        """A window, and what is due after it; returns how the training ends there, None if it goes on."""
-        if self.audit:
-            self.audit.stretches.before()
-        control = self.case.context.control
-        window = time_window(self.steps, control, phase=phase, num_steps=num_steps)
+        """A window, and what is due after it; returns how the training ends there, None if it continues."""
+        if self._audit:
+            self._audit.before()
+        control = self._case.context.control
+        window = time_window(self._steps, control, phase=phase, num_steps=num_steps)
         seconds = control.maximum(window.seconds)
         self._step += num_steps
         self._training += seconds
         self._step_seconds = max(seconds, SHORTEST_STEP) / num_steps
-        self.case.emit(window)
-        if self.audit:
-            self.audit.stretches.after(num_steps)
-        is_due = self._step % self.steps.target.evaluate_every == 0 or self._seconds_left() <= 0
+        self._case.emit(window)
+        if self._audit:
+            self._audit.after(num_steps)
+        is_due = self._step % self._target.evaluate_every == 0 or self._seconds_left() <= 0
         end = self._evaluate() if is_due else None
-        if self.saving and end is None:
-            self.saving.passed(num_steps, self._notes)
+        if self._saving and end is None:
+            self._saving.passed(num_steps, self._notes)
         return end
 
     def _report(self, evaluation: Evaluation) -> None:
         self._evaluations.append(evaluation)
-        self.case.write(evaluation)
+        self._case.write(evaluation)
 
     def _evaluate(self) -> End | None:
-        """How the training ends here; None if it goes on."""
+        """How the training ends here; None if it continues."""
         context, cell, target, trainer = (
-            self.case.context,
-            self.case.cell,
-            self.steps.target,
-            self.steps.trainer,
+            self._case.context,
+            self._case.cell,
+            self._target,
+            self._steps.trainer,
         )
         context.control.barrier()
         begin = time.perf_counter()
         loss = sum(context.world.allgather(trainer.loss())) / cell.num_ranks
-        metrics = self.evaluator.metrics(trainer) if math.isfinite(loss) else {}
+        metrics = self._evaluator.metrics(trainer) if math.isfinite(loss) else {}
         self._evaluating += context.control.maximum(time.perf_counter() - begin)
         samples = self._step * cell.global_batch  # over all ranks
         self._report(

@@ -31,14 +31,13 @@ class EnergyReading(Frozen):
     """
 
     source: Source | None  # None: no counter on that node could be read
-    parts: Text = ""  # counted parts: "2 x package, 2 x dram"; empty if it could not be read
     joules: NonNegativeFloat | None = None
     seconds: NonNegativeFloat | None = None  # from the first reading to the last, on the node's clock
     reason: Text | None = None
 
 
-class NodeEnergy(EnergyReading):
-    """A reading, and where it was taken."""
+class NodeEnergy(EnergyReading, extra="ignore"):
+    """A reading, and where it was taken. Fields of earlier versions are ignored."""
 
     rank: NonNegativeInt  # that read it
     node: Text

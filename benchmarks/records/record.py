@@ -123,7 +123,7 @@ TARGET_AUDITS = ("audit_held_out", "audit_evaluation")
 # What a control checks instead of a training.
 OF_CONTROLS = {
     "loader": ("loader",),
-    "exchange": ("exchange", "exchange_bytes"),
+    "exchange": ("exchange",),
     "halos": (),
     "profile": ("finite_loss",),
 }
@@ -133,7 +133,7 @@ def required_gates(cell: Cell, *, diverged: bool = False) -> tuple[str, ...]:
     """The names, of a case of that cell which ran to its end; `diverged`: its weights are no numbers."""
     row = capabilities(cell.backend)
     names = ["control", "gradient", *(["broadcast"] if row.exchanges else [])]
-    names += ["split", "split_precision"] if cell.split > 1 and row.exchanges else []
+    names += ["split"] if cell.split > 1 and row.exchanges else []
     if cell.control in OF_CONTROLS:
         return (*names, *OF_CONTROLS[cell.control])
     if cell.target and diverged:
@@ -197,13 +197,6 @@ class RankPlace(Frozen):
     gpu: Text | None = where_given(None)  # the UUID of the one that it trained on
 
 
-class HostMemory(Frozen):
-    """The most memory of a rank, in bytes."""
-
-    peak_rss_bytes: NonNegativeInt = 0  # over the launch so far; 0: it did not finish the case
-    window_rss_bytes: NonNegativeInt | None = where_given(None)  # while windows ran; None: unknown
-
-
 class GpuMemory(Frozen):
     """The most memory of a GPU that was taken while windows ran, in bytes; None: the framework does not tell."""
 
@@ -220,9 +213,12 @@ class StateBytes(Frozen):
     optimizer: NonNegativeInt | None
 
 
-class RankFacts(HostMemory, RankPlace, extra="ignore"):
+class RankFacts(RankPlace, extra="ignore"):
     """A rank of a case. Fields of earlier versions are ignored, as in `Record`."""
 
+    peak_rss_bytes: NonNegativeInt = (
+        0  # the most memory over the launch so far; 0: it did not finish the case
+    )
     gpu_memory: GpuMemory | None = where_given(None)
     state_bytes: StateBytes | None = where_given(None)  # at the end of a training
 

@@ -24,7 +24,6 @@ from dlscale.benchmarks.records.record import (
     Checkpoint,
     Gate,
     GpuMemory,
-    HostMemory,
     Outcome,
     RankPlace,
     Resumption,
@@ -80,9 +79,10 @@ class CaseResult(Outcome):
     dropped: NonNegativeInt | None = where_given(None)
 
 
-class CaseEnd(HostMemory):
+class CaseEnd(Frozen):
     """The case finished on this rank."""
 
+    peak_rss_bytes: NonNegativeInt  # over the launch so far
     load: NonNegativeFloat | None
     num_throttled: NonNegativeInt = where_given(0)  # by its control group, since that was made
 

@@ -169,8 +169,7 @@ def audit_steps(audit, trainer, num_steps, harm=lambda _: None, *, meet=lambda: 
 
     Ranks `meet` before and after the window.
     """
-    audit.warmed_up()
-    audit.begin(1)
+    audit.begin(1, num_steps=num_steps)
     audit.before(0)
     meet()
     harm(trainer)

@@ -74,7 +74,7 @@ def check(folder: Path) -> None:
     """What `dlscale run --workloads FILE` asks of it. Raises UsageError, also where the process ends by a signal."""
     import torch  # once; its threads start with the first operation
 
-    from dlscale.benchmarks.rank.own_trial import try_steps
+    from dlscale.benchmarks.rank.own_trial import try_step
     from dlscale.models.own import FilePlace
     from dlscale.models.own.facts import read_facts
 
@@ -86,7 +86,7 @@ def check(folder: Path) -> None:
             resource.setrlimit(resource.RLIMIT_CPU, (CHILD_SECONDS, CHILD_SECONDS))
             os.dup2(os.open(os.devnull, os.O_RDWR), 1)
             torch.set_num_threads(1)
-            try_steps(read_facts(path), FilePlace(path, path.absolute()))
+            try_step(read_facts(path), FilePlace(path, path.absolute()))
         except UsageError as error:
             answer = ("refused", str(error))
         except BaseException:
