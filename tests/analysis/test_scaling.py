@@ -5,7 +5,6 @@ import pytest
 
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.load import Study
-from dlscale.benchmarks.records.record import GpuMemory
 from tests.made_records import make_record, make_study
 
 
@@ -308,19 +307,6 @@ def test_memory_is_the_largest_launch_s():
     row = row_of(Study(records))
     assert row["peak_rss_bytes"] == 102
     assert row_of(Study([make_record(peak_rss_bytes=[0])]))["peak_rss_bytes"] is None
-
-
-def test_memory_of_windows_is_the_largest_rank_s_where_it_is_known():
-    record = make_record(num_ranks=2)
-    assert row_of(Study([record]))["window_rss_bytes"] is None
-    ranks = [
-        rank.model_copy(
-            update={"window_rss_bytes": 7 + rank.rank, "gpu_memory": GpuMemory(allocated_bytes=5 + rank.rank)}
-        )
-        for rank in record.ranks
-    ]
-    row = row_of(Study([record.model_copy(update={"ranks": ranks})]))
-    assert (row["window_rss_bytes"], row["gpu_allocated_bytes"]) == (8, 6)
 
 
 def test_kinds_of_evidence_have_rows_of_their_own():

@@ -181,7 +181,8 @@ def test_a_planted_fault_is_stopped_by_its_gate(tmp_path, plant, fields, gate):
     record = launched(tmp_path, plant, **fields)
     if gate is None:
         assert record.failure is None
-        assert all(50e6 < rank.window_rss_bytes <= rank.peak_rss_bytes for rank in record.ranks)
+        assert all(rank.peak_rss_bytes > 50e6 for rank in record.ranks)
+        assert all(seconds is not None for seconds in record.phases.audits)
         return
     assert record.failure.kind == "gate", record.failure
     failed = {found.name for found in record.gates if not found.passed}

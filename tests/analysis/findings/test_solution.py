@@ -172,7 +172,7 @@ def test_the_front_has_what_nothing_beats_in_time_and_cost():
 def test_energy_is_that_of_the_samples_that_were_needed():
     """10 windows of 5 steps of 16 samples take 80 J."""
     record = training(steps=100, step_seconds=0.1)
-    read = NodeEnergy(rank=0, node="n", source="rapl", parts="1 package", joules=80.0, seconds=4.0)
+    read = NodeEnergy(rank=0, node="n", source="rapl", joules=80.0, seconds=4.0)
     row = rows([record.model_copy(update={"energy": [read]})])["none"]
     assert row["kilojoules"] == pytest.approx(100 * 16 * 80 / 800 / 1000)
     assert row["front"] == "node-hours, core-hours, energy"

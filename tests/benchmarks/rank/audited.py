@@ -149,6 +149,7 @@ def run(
     bounds=EXACT,
     skipped=0,
     kind=Replica,
+    window_steps=WINDOW_STEPS,
 ):
     """{gate: (passed, gate)} of a training of 6 windows of 5 steps after a warm-up of 10."""
     wires, told = Meeting(num_ranks), []
@@ -181,19 +182,15 @@ def run(
                 num_skipped=lambda: skipped if world.rank == num_ranks - 1 else 0,
             )
         )
-        for step in range(WARM_UP):
-            if step == WARM_UP - 1:
-                audit.before_warm()
+        for _ in range(WARM_UP):
             trainer.step()
             audit.count(1)
-        audit.after_warm()
-        audit.warmed_up()
-        audit.begin(NUM_WINDOWS)
+        audit.begin(NUM_WINDOWS, num_steps=window_steps)
         for window in range(NUM_WINDOWS):
             audit.before(window)
-            for _ in range(WINDOW_STEPS):
+            for _ in range(window_steps):
                 trainer.step()
-            audit.count(WINDOW_STEPS)
+            audit.count(window_steps)
             audit.after(window)
         audit.end()
         return {gate.name: gate for gate in audit.gates()}

@@ -4,13 +4,11 @@ Ranks are threads; a replica is two tensors, a momentum, and four samples per ba
 """
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank import audit as audit_module
-from dlscale.benchmarks.rank.audit import draw
 from dlscale.benchmarks.rank.deviation import EXACT, ROUNDED
 from dlscale.benchmarks.rank.sample_order import samples_at
 from dlscale.models.samples import ORDER_SEED, shard_indices
@@ -37,6 +35,13 @@ def test_a_training_that_does_what_it_says_passes(num_ranks):
     assert "in the steps of timed window " in gates["audit_window"].detail
     assert gates["told"] == [1] * num_ranks
     assert gates["audit_step"].value < 1e-5
+
+
+def test_of_windows_of_one_step_the_last_one_is_replayed():
+    gates = run(window_steps=1)
+    assert failed(gates) == set()
+    assert (gates["told"], gates["audit_step"].value) == ([], 0.0)
+    assert failed(run(AppliedTwice(), window_steps=1)) == {"audit_step", "audit_scale", "audit_window"}
 
 
 def test_a_resumed_training_has_drawn_batches_before():
@@ -168,10 +173,6 @@ def test_a_fault_that_begins_later_fails(name):
     assert names <= failed(run(fault))
 
 
-def test_a_step_that_is_no_number_is_not_recorded_as_one():
-    assert run(scaled(np.nan))["audit_step"].value is None
-
-
 @pytest.mark.parametrize("window", range(NUM_WINDOWS))
 def test_a_fault_in_one_window_is_seen_if_that_is_drawn(window, monkeypatch):
     class InOneWindow(Fault):
@@ -183,24 +184,17 @@ def test_a_fault_in_one_window_is_seen_if_that_is_drawn(window, monkeypatch):
     assert failed(run(InOneWindow())) == ({"audit_window"} if window == 2 else set())
 
 
-def test_the_lot_is_rank_0s_and_not_foreseeable():
-    drawn = {draw(50, control=SimpleNamespace(bcast=lambda value: value)) for _ in range(200)}
-    assert drawn <= set(range(50))
-    assert len(drawn) > 20
-    assert draw(50, control=SimpleNamespace(bcast=lambda _: 7)) == 7
-
-
 @pytest.mark.parametrize("delay", [1, 2])
 def test_late_gradients_are_replayed_where_they_are_applied(delay):
     gates = run(delay=delay)
     assert failed(gates) == set()
-    assert gates["told"] == [1 + delay] * 4
+    assert gates["told"] == [1 + delay] * 2
     assert failed(run(scaled(0.5), delay=delay)) >= {"audit_step", "audit_scale"}
     assert failed(run(AppliedTwice(), delay=delay)) >= {"audit_step", "audit_scale"}
     assert failed(run(StandsStill(), delay=delay)) >= {"audit_samples"}
 
 
-@pytest.mark.parametrize("until", [5, 9, 10, 11, 12, 20, 40, 41, 42, 43, 50])
+@pytest.mark.parametrize("until", [20, 40, 41, 42, 50])
 def test_a_cool_down_before_within_or_after_the_audited_steps(until):
     settings = {"pipelined_until_step": until}
     assert failed(run(delay=1, settings=settings)) == set()
@@ -223,7 +217,7 @@ def test_rounding_cancels_in_the_scale_and_a_mean_that_is_too_small_does_not(fac
             self.tensors = [np.linspace(1, 2, 20_000, dtype=np.float32), np.ones(500, np.float32)]
             self.momenta = [np.zeros_like(tensor) for tensor in self.tensors]
 
-    found = failed(run(Rounded(), bounds=ROUNDED, kind=Many))
+    found = failed(run(Rounded(), bounds=ROUNDED, kind=Many, window_steps=1))
     assert found == (set() if passed else {"audit_scale"})
 
 

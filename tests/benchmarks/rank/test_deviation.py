@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank.deviation import (
-    EXACT,
-    ROUNDED,
     Bounds,
-    Deviation,
-    bounds_for,
     deviation,
     noisy_weights,
     snapshot,
@@ -32,20 +28,20 @@ def test_the_share_is_the_worst_tensor_s_and_the_scale_that_of_all_together():
     before = one(weight_of_0=[0, 0], weight_of_1=[0, 0, 0, 0])
     expected = one(weight_of_0=[3, 4], weight_of_1=[2, 2, 2, 2])
     found = judged(before, one(weight_of_0=[3, 3], weight_of_1=[2, 2, 2, 2]), expected)
-    assert found.share == pytest.approx(1 / 5, rel=1e-5)
-    assert found.scale == pytest.approx(4 / (25 + 16), rel=1e-5)
+    assert found[0] == pytest.approx(1 / 5, rel=1e-5)
+    assert found[1] == pytest.approx(4 / (25 + 16), rel=1e-5)
     # Deviations across the change do not project on it.
     across = judged(before, one(weight_of_0=[3 + 4, 4 - 3], weight_of_1=[2, 2, 2, 2]), expected)
-    assert across.share == pytest.approx(1, rel=1e-5)
-    assert across.scale == 0
+    assert across[0] == pytest.approx(1, rel=1e-5)
+    assert across[1] == 0
 
 
 def test_a_change_is_counted_from_before_and_a_new_slot_from_zero():
     before, expected = one(weight_of_0=[10, 10]), one(weight_of_0=[13, 14], optimizer0_of_m=[3, 4])
     found = judged(before, one(weight_of_0=[13, 13], optimizer0_of_m=[3, 4]), expected)
-    assert found.share == pytest.approx(1 / 5, rel=1e-4)
+    assert found[0] == pytest.approx(1 / 5, rel=1e-4)
     found = judged(before, one(weight_of_0=[13, 14], optimizer0_of_m=[3, 3]), expected)
-    assert found.share == pytest.approx(1 / 5, rel=1e-4)
+    assert found[0] == pytest.approx(1 / 5, rel=1e-4)
 
 
 def test_a_small_tensor_is_measured_by_half_of_the_largest_change():
@@ -53,7 +49,7 @@ def test_a_small_tensor_is_measured_by_half_of_the_largest_change():
     before = one(weight_of_0=[0, 0], weight_of_1=[0])
     expected = one(weight_of_0=[4, 4], weight_of_1=[1])
     found = judged(before, one(weight_of_0=[4, 4], weight_of_1=[2]), expected)
-    assert found.share == pytest.approx(1 / 2, rel=1e-5)
+    assert found[0] == pytest.approx(1 / 2, rel=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "scale"), [("exp_avg", 0.5), ("m", 0.5), ("exp_avg_sq", 0.0), ("v", 0.0)])
@@ -61,43 +57,43 @@ def test_second_moments_have_no_scale(kind, scale):
     for name in (f"optimizer0.3.{kind}", f"optimizer0.{kind}.3"):
         before, expected = {name: np.zeros(2)}, {name: np.array([2.0, 2.0])}
         found = judged(before, {name: np.array([1.0, 1.0])}, expected)
-        assert found.share == pytest.approx(0.5, rel=1e-5)
-        assert found.scale == pytest.approx(scale, rel=1e-5)
+        assert found[0] == pytest.approx(0.5, rel=1e-5)
+        assert found[1] == pytest.approx(scale, rel=1e-5)
 
 
 def test_what_a_float32_cannot_hold_is_not_counted():
     before, expected = one(weight_of_0=[2.0**20]), one(weight_of_0=[2.0**20 + 1])
     for error, share in ((0.25, 0.0), (0.75, 0.5)):
         found = judged(before, one(weight_of_0=[2.0**20 + 1 + error]), expected)
-        assert found.share == pytest.approx(share, abs=1e-5)
+        assert found[0] == pytest.approx(share, abs=1e-5)
         # A quarter of it in the projection, where signs cancel.
-        assert found.scale == pytest.approx(error - 0.0625, abs=1e-5)
+        assert found[1] == pytest.approx(error - 0.0625, abs=1e-5)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_what_is_no_number_deviates_without_end(bad):
     before, good = one(weight_of_0=[0, 0]), one(weight_of_0=[1, 1])
     for after, expected in ((one(weight_of_0=[bad, 1]), good), (good, one(weight_of_0=[bad, 1]))):
-        assert judged(before, after, expected) == Deviation(math.inf, math.inf)
+        assert judged(before, after, expected) == (math.inf, math.inf)
         assert whole_share(before, after, expected) == math.inf
 
 
 def test_a_tensor_that_must_not_move_may_not():
     still = one(weight_of_0=[0, 0])
-    assert judged(still, still, still) == Deviation(0.0, 0.0)
-    assert judged(still, one(weight_of_0=[1, 0]), still).share == math.inf
+    assert judged(still, still, still) == (0.0, 0.0)
+    assert judged(still, one(weight_of_0=[1, 0]), still)[0] == math.inf
     assert whole_share(still, one(weight_of_0=[1, 0]), still) == math.inf
 
 
 def test_a_slot_that_is_missing_is_no_replay():
     before, expected = one(weight_of_0=[0]), one(weight_of_0=[1], optimizer0_of_m=[1])
-    assert judged(before, one(weight_of_0=[1]), expected) == Deviation(math.inf, math.inf)
+    assert judged(before, one(weight_of_0=[1]), expected) == (math.inf, math.inf)
 
 
 def test_noisy_tensors_are_left_out():
     before, expected = one(weight_of_0=[0], weight_of_1=[0]), one(weight_of_0=[1], weight_of_1=[1])
     after = one(weight_of_0=[1], weight_of_1=[3])
-    assert judged(before, after, expected, noisy={"weight.1"}) == Deviation(0.0, 0.0)
+    assert judged(before, after, expected, noisy={"weight.1"}) == (0.0, 0.0)
     assert whole_share(before, after, expected, noisy={"weight.1"}) == 0
     gradients = [np.array([1.0, -10.0]), np.array([0.9, -0.9]), np.array([1.0]), np.array([])]
     assert noisy_weights(gradients, bounds=PLAIN) == {"weight.1", "weight.3"}
@@ -110,21 +106,7 @@ def test_the_whole_share_is_that_of_the_weights_alone():
     assert whole_share(before, after, expected) == pytest.approx(0.1, rel=1e-5)
 
 
-def test_long_tensors_are_summed_whole():
-    count = 100_003
-    before, expected = {"weight.0": np.zeros(count)}, {"weight.0": np.ones(count)}
-    after = {"weight.0": np.ones(count)}
-    after["weight.0"][-1] = 1 + math.sqrt(count)
-    assert judged(before, after, expected).share == pytest.approx(1, rel=1e-5)
-
-
 def test_weights_and_slots_are_looked_at_and_batch_norm_s_memory_is_not():
     state = {"num_drawn": np.array([3]), "network0.mean": np.ones(2), "optimizer0.0.exp_avg": np.ones(3)}
     found = snapshot([np.zeros(2), np.zeros(1)], state)
     assert set(found) == {"weight.0", "weight.1", "optimizer0.0.exp_avg"}
-
-
-def test_a_rounded_exchange_or_computation_has_the_wider_bounds():
-    assert bounds_for(precision="fp32") == EXACT
-    assert bounds_for(precision="bf16") == ROUNDED
-    assert bounds_for(precision="fp32", compressed=True) == ROUNDED

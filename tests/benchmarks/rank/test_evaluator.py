@@ -27,7 +27,7 @@ def test_ranks_in_rounds_are_judged_by_what_they_learnt_together(algorithm, judg
     learnt = factory(shard=SHARD, seed=11)
     known = {"facts": FACTS, "preset_facts": FACTS.preset("tiny"), "shard": "none", "target": None}
     cell = SimpleNamespace(**known, num_servers=0, num_ranks=1, algorithm=algorithm)
-    evaluator = Evaluator(cell, source, factory(shard=SHARD, seed=7), world=WORLD)
+    evaluator = Evaluator(cell, source, factory(shard=SHARD, seed=7), world=WORLD, facts=FACTS)
     found = evaluator.metrics(SimpleNamespace(state=own.state, weights=learnt.weights))
     expected = evaluator.metrics(SimpleNamespace(state=own.state, weights=own.weights))
     assert (found != expected) == judges_learnt

@@ -12,7 +12,6 @@ from dlscale.benchmarks.rank import observers
 from dlscale.benchmarks.rank.observers import (
     GpuMemoryMeter,
     HaloMeter,
-    HostMemoryMeter,
     OtherPrograms,
     StepMeter,
     watch_other_programs,
@@ -50,11 +49,9 @@ def test_the_most_that_windows_took_without_gates_and_audits():
         gpu.take(900)  # the gates
     gpu.now = 100
     gpu.take(50)
-    assert meter.after("window") == "window"
     with meter.paused():
         gpu.take(700)  # an audit
     gpu.take(30)
-    meter.after("window")
     assert meter.end() == [GpuMemory(allocated_bytes=150, reserved_bytes=300, total_bytes=1000)]
     gpu.take(10)
     assert meter.end()[0].allocated_bytes == 110, "the next case of the launch has its own"
@@ -74,35 +71,6 @@ def test_each_rank_of_a_record_has_its_own(tmp_path):
     record = assemble(CASE, 0, read_spools(tmp_path, 2), attempt=1, metadata=METADATA, failure=None)
     assert [rank.gpu_memory for rank in record.ranks] == [most, None]
     assert [rank.state_bytes for rank in record.ranks] == [held, None]
-
-
-def held_for_a_moment(mib):
-    np.ones(mib << 17).sum()
-
-
-def test_the_hosts_mark_of_windows_is_without_gates_and_audits():
-    meter = HostMemoryMeter()
-    with meter.paused():
-        held_for_a_moment(400)
-    held_for_a_moment(50)
-    with meter.paused():
-        held_for_a_moment(400)
-    meter.end()
-    held_for_a_moment(400)
-    launch, windows = meter.take()
-    assert 50e6 < windows < launch - (200 << 20)  # of 350: other threads of this process take and give back
-    assert meter.take() == (launch, None), "the next case has no windows yet"
-
-
-def test_a_kernel_that_sets_nothing_back_tells_of_the_launch_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(observers, "CLEAR_REFS", tmp_path / "no" / "clear_refs")
-    meter = HostMemoryMeter()
-    with meter.paused():
-        pass
-    meter.end()
-    launch, windows = meter.take()
-    assert launch > 50e6
-    assert windows is None
 
 
 def window(phase, num_steps):

@@ -71,17 +71,16 @@ def launch(folder, *, framework="torch", every=3, killed_after=None, **limits):
         if killed_after and num_steps >= killed_after:
             raise KilledError
 
-    evaluator = Evaluator(cell, source, factory(shard=shard, seed=7), world=WORLD)
+    evaluator = Evaluator(cell, source, factory(shard=shard, seed=7), world=WORLD, facts=cell.facts)
     context = SimpleNamespace(control=CONTROL, world=WORLD)
     training = TargetTraining(
-        case=SimpleNamespace(cell=cell, context=context, emit=emit, write=events.append),
-        steps=ScheduledTrainer(trainer, None, cell, begin=saving.step),
-        evaluator=evaluator,
-        set_up_seconds=0.1,
+        SimpleNamespace(cell=cell, context=context, emit=emit, write=events.append),
+        ScheduledTrainer(trainer, None, cell, begin=saving.step),
+        evaluator,
         saving=saving,
     )
     try:
-        training.run()
+        training.run(set_up_seconds=0.1)
     except KilledError:
         assert killed_after
     return events, windows, trainer

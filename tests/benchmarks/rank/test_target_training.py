@@ -66,12 +66,9 @@ def run(monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, **tar
     cell = SimpleNamespace(facts=load_workload("hep_cnn"), num_ranks=2, global_batch=32, target=wanted)
     monkeypatch.setattr(solution, "LONGEST_WINDOW", longest_window)
     context = SimpleNamespace(control=clock, world=clock)
-    end = TargetTraining(
-        case=SimpleNamespace(cell=cell, context=context, emit=windows.append, write=written.append),
-        steps=ScheduledTrainer(clock, clock, cell, begin=0),
-        evaluator=clock,
-        set_up_seconds=1.5,
-    ).run()
+    case = SimpleNamespace(cell=cell, context=context, emit=windows.append, write=written.append)
+    steps = ScheduledTrainer(clock, clock, cell, begin=0)
+    end = TargetTraining(case, steps, clock).run(set_up_seconds=1.5)
     assert written[-1] == Ended(
         end=end,
         set_up_seconds=1.5,

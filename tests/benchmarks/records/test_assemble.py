@@ -127,7 +127,7 @@ def test_a_launch_that_was_killed_gives_the_same_records():
         assert json.loads(made.model_dump_json()) == json.loads(text)
 
 
-READING = EnergyReading(source="rapl", parts="1 package", joules=42.0, seconds=4.0)
+READING = EnergyReading(source="rapl", joules=42.0, seconds=4.0)
 OTHER = READING.model_copy(update={"joules": 43.0})
 
 

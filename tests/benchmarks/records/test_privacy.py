@@ -89,7 +89,7 @@ def spooled(folder, *, end):
     spool.write(rank_info(0, node="n1"))
     spool.write(NodeSettings(**NODE.model_dump(exclude=OF_RANK) | dict.fromkeys(NODE_TEXT, PLANTED)))
     spool.write(Gate(name="gradient", passed=end != "gate", value=0.0, tolerance=1e-4, detail=PLANTED))
-    energy = {"source": "rapl", "parts": "2 packages", "joules": 1.0, "seconds": 1.0, "reason": PLANTED}
+    energy = {"source": "rapl", "joules": 1.0, "seconds": 1.0, "reason": PLANTED}
     spool.write(EnergyReading(**energy), case=0)
     spool.write(CaseResult(steady=True, settings={"plan": PLANTED}), case=0)
     if end != "error":

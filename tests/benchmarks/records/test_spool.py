@@ -39,7 +39,7 @@ EVENTS = [
         step=4, samples=8, training_seconds=1, evaluating_seconds=0, loss=None, metrics={"auc": 0.9},
     ),
     Ended(end="reached", set_up_seconds=1.0, num_held_out=3, num_training=5),
-    EnergyReading(source="rapl", parts="1 package", joules=42.0, seconds=4.0),
+    EnergyReading(source="rapl", joules=42.0, seconds=4.0),
     GpuMemory(allocated_bytes=1, reserved_bytes=None, total_bytes=2),
     StateBytes(parameters=8, gradients=None, optimizer=0),
     CaseResult(steady=True, settings={"a": 1, "b": "c", "d": 0.5, "e": True}, staleness={0: 3, 2: 1}),

@@ -130,7 +130,7 @@ def _write_spool(spool: SpoolWriter, rank: int) -> None:
                 ),
                 case=case,
             )
-        spool.write(EnergyReading(source="rapl", parts="1 package", joules=10.0, seconds=2.0), case=case)
+        spool.write(EnergyReading(source="rapl", joules=10.0, seconds=2.0), case=case)
         spool.write(CaseResult(steady=True, settings={"overlap": True}), case=case)
         if case:
             spool.write(Resumption(step=2, seconds=0.1), case=case)
