@@ -1,8 +1,8 @@
 """The audit of the timed trainer itself, between its windows: does it still do what the gates saw before the first?
 
 A reference (`reference.py`) replays what the trainer did, from the trainer's own state: all steps of a window that is
-drawn by lot when the warm-up is over, which no trainer can know, and a single step at the end. That is the last window
-where windows have one step, else a further step of the training.
+drawn by lot when the warm-up is over, which no trainer can know, and a further step at the end. Where windows have one
+step, which is long then, the last window is both.
 
 Where no rank waits for another, pushes in between make a step's result unknown, but not while all others wait: so ranks
 take *turns* after the drawn window and after the last one, and each turn is replayed. All ranks that step together have
@@ -236,7 +236,7 @@ class ReplayAudit:
         is_known = backend.in_step or backend.asynchronous
         self._turns = turns(backend, training.control.Get_size()) if is_known else []
         self._open: tuple[State, int] | None = None
-        self._drawn, self._last, self._window = -1, -1, "stretches drawn by lot"
+        self._drawn, self._is_single, self._window = -1, False, "stretches drawn by lot"
 
     def count(self, num_steps: int) -> None:
         """So many steps were taken in a window; not collective."""
@@ -244,27 +244,29 @@ class ReplayAudit:
 
     def begin(self, num_windows: int, *, num_steps: int) -> None:
         """Windows of so many steps follow."""
-        self._drawn = draw(num_windows, control=self._training.control)
-        self._window = f"timed window {self._drawn + 1} of {num_windows}, drawn by lot"
+        self._is_single = self._has_windows and num_steps == 1
+        drawn = draw(num_windows, control=self._training.control)
+        self._drawn = num_windows - 1 if self._is_single else drawn
+        self._window = f"timed window {self._drawn + 1} of {num_windows}"
         if self._has_windows:
-            self._last = num_windows - 1 if num_steps == 1 else -1
             with self._training.aside():
                 self._replay.reference  # noqa: B018 - made here, not between two windows
 
     def before(self, window: int) -> None:
-        if window in (self._drawn, self._last):
+        if window == self._drawn:
             self.open_stretch()
 
     def after(self, window: int) -> None:
         """Replay the window, or where that cannot be a turn that is drawn by lot."""
-        if window in (self._drawn, self._last):
-            self.close_stretch()
-        if window == self._drawn and self._training.backend.asynchronous:
+        if window != self._drawn:
+            return
+        self.close_stretch()
+        if self._training.backend.asynchronous:
             self._take_turns([self._turns[draw(len(self._turns), control=self._training.control)]])
 
     def end(self) -> None:
         """Replay a step after the last window: what went wrong and stayed so is seen whenever it began."""
-        if self._last < 0:
+        if not self._is_single:
             self._take_turns(self._turns)
 
     def open_stretch(self) -> None:
