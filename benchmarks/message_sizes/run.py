@@ -7,7 +7,6 @@ machines drift: what is compared was measured within a second or so.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -65,7 +64,7 @@ def choose_settings(peer: Peer, tried: Iterable[MessageSizeLaunch]) -> list[Peer
 class Run:
     """One run: `prepare` checks what can be measured, `measure` does it.
 
-    `tell` is called with what a user must know, `progress` with a line before each launch.
+    `tell` is called with what a user must know, `progress` with a line before each group of launches.
     """
 
     machine: Machine
@@ -108,11 +107,7 @@ class Run:
             cpus=list(machine.cpus),
             busy=load or None,
             budget_seconds=self.budget_seconds,
-            node={
-                **describe_node(),
-                "num_cpus": len(os.sched_getaffinity(0)),
-                "num_cores": len(machine.cpus),
-            },
+            node=describe_node(),
             peers=states,
         )
         self.folder = results / "collectives" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -120,10 +119,3 @@ def test_nothing_opens_ports_unless_the_system_allows_it(perlmutter: System, mon
     monkeypatch.setattr(machines, "load_system", lambda _: allowing)
     machine = nodes_of_job("perlmutter", counts=[2], names=["all", "nccl"])
     assert [*machine.libraries] == ["ring", "mpi", "gloo", "horovod", "nccl"]
-
-
-def test_a_node_without_an_mpi_of_its_own(monkeypatch: pytest.MonkeyPatch, machine: Machine):
-    """Only the ring and libraries between GPUs need it."""
-    monkeypatch.setattr(machines, "probe", lambda *_: pytest.fail("asked"))
-    assert [*machines.this_node(["gloo"], ["allreduce"]).libraries] == ["gloo"]
-    assert replace(machine, nodes=("n1",)).ranks_per_node is None

@@ -113,13 +113,6 @@ def test_a_block_has_every_choice_once_in_a_random_order(made: Callable[..., Mad
     assert run.shown[0] == "trying settings on 2 ranks: launches 1 to 3 of 3, at most 2 min 24 s left"
 
 
-def test_a_group_is_what_memory_has_room_for(made: Callable[..., MadeRun], monkeypatch: pytest.MonkeyPatch):
-    run = made()
-    monkeypatch.setattr(Run, "_most_together", lambda *_: 3)
-    run.measure()
-    assert sorted(map(len, run.groups)) == [1, 1, 1, 2, 2, 2, 2, 2, 2, 3]
-
-
 @pytest.mark.parametrize(
     ("collectives", "expected"),
     [

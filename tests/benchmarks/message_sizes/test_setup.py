@@ -10,7 +10,6 @@ import pytest
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.message_sizes import peers
 from dlscale.benchmarks.message_sizes.peers import choose_peers, load_peers
-from dlscale.benchmarks.records.collective_operations import COLLECTIVES
 from dlscale.benchmarks.systems.start import Installation
 
 Setup = Callable[..., tuple[int, list[str]]]
@@ -75,17 +74,6 @@ def test_a_failure_is_told_and_tried_again(setup: Setup):
 def test_every_package_is_pinned():
     for peer in load_peers():
         assert set(peer.packages) <= set(peers.pins()), peer.name
-
-
-@pytest.mark.parametrize("collective", COLLECTIVES)
-def test_settings_are_those_that_change_an_operation(collective: Any):
-    """Defaults matter to every operation; an algorithm of the allreduce to it alone."""
-    every = load_peers()
-    for peer, chosen in zip(every, choose_peers([one.name for one in every], [collective]), strict=True):
-        kept = {setting.name for setting in chosen.settings}
-        assert kept >= {setting.name for setting in peer.settings if setting.default}
-        variables = "".join(name for setting in chosen.settings for name in setting.variables)
-        assert collective == "allreduce" or "allreduce" not in variables.lower()
 
 
 @pytest.mark.parametrize(
