@@ -28,7 +28,7 @@ import numpy as np
 
 from dlscale.benchmarks.message_sizes.calls import LIBRARIES, Call, Library, Rank, mpi_of
 from dlscale.benchmarks.rank.process import end_with_parent, launched_rank
-from dlscale.benchmarks.records.collective_operations import BY_NAME, ITEM_BYTES, CollectiveOperation
+from dlscale.benchmarks.records.collective_operations import BY_NAME, ITEM_BYTES, CollectiveOperation, given
 
 ROUNDS = 8  # turns at each size, after the one to warm up
 MIN_CALLS, MAX_CALLS = 5, 400  # of an operation at a size, in all rounds
@@ -199,12 +199,11 @@ class Measurement:
         library, message, rank = self._library, cell.message, self._rank
         if len(message) == 0:
             return f"no element for each of {rank.size} ranks"
-        shape = (len(message), rank.rank, rank.size)
-        library.put(message, cell.operation.given(*shape))
+        library.put(message, given(len(message), rank.rank))
         result = cell.call()
         if result is None:
             result = library.part(message) if cell.operation.name == "reduce_scatter" else message
-        wanted = cell.operation.wanted(*shape)
+        wanted = cell.operation.wanted(len(message), rank.rank, rank.size)
         equal = np.array_equal(library.get(result)[: len(wanted)], wanted)
         # Positive, so that sums over sums only grow to infinity: zeros might be stored more cheaply, and denormal
         # numbers are added slowly.

@@ -16,7 +16,6 @@ Collective = Literal["allreduce", "reduce_scatter", "allgather", "broadcast"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 ITEM_BYTES = 4  # of a float32
 PATTERN = 1021  # a prime: parts begin at different places of it
-UNSET = -1.0
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Values = Callable[[int, int, int], Array]  # from elements of the message, rank and number of ranks
@@ -30,7 +29,6 @@ class CollectiveOperation:
     title: str
     message: str  # who has what before and after, for people
     bus_factor: Callable[[int], float]  # from P: what each rank must send or receive per byte, at least
-    given: Values  # what a rank begins with
     wanted: Values  # what it must end with, or the beginning of it: nothing where it does not count
     in_parts: bool = False  # the message is cut into a part per rank
     # Who sends may be done before another rank has started, whose own time then misses what was sent before. In all
@@ -57,15 +55,12 @@ def _pattern(count: int) -> Array:
     return np.resize(np.arange(PATTERN, dtype=np.float32), count)
 
 
-def _own(count: int, rank: int, _size: int) -> Array:
-    """Different on every rank and index, and exact in float32: a dropped or doubled part cannot cancel out."""
+def given(count: int, rank: int) -> Array:
+    """A rank's message before: different on every rank and index, and exact in float32.
+
+    A dropped or doubled part cannot cancel out.
+    """
     return _pattern(count) + np.float32(rank)
-
-
-def _own_part(count: int, rank: int, size: int) -> Array:
-    values, own = np.full(count, UNSET, np.float32), part(count, rank, size)
-    values[own] = _own(count, rank, size)[own]
-    return values
 
 
 def _sum(count: int, _rank: int, size: int) -> Array:
@@ -78,7 +73,6 @@ OPERATIONS = (
         title="allreduce, fp32 sum, in place",
         message="S on each rank, which gets the sum in place",
         bus_factor=lambda size: 2 * (size - 1) / size,
-        given=_own,
         wanted=_sum,
     ),
     CollectiveOperation(
@@ -86,7 +80,6 @@ OPERATIONS = (
         title="reduce-scatter, fp32 sum, from the message to a part of it per rank",
         message="S on each rank, which gets its part of the sum, S/P, in other memory",
         bus_factor=lambda size: (size - 1) / size,
-        given=_own,
         wanted=lambda count, rank, size: _sum(count, rank, size)[part(count, rank, size)],
         in_parts=True,
     ),
@@ -95,7 +88,6 @@ OPERATIONS = (
         title="allgather, fp32, from a part per rank to the message",
         message="a part of S/P on each rank, which gets all parts, S, around its own",
         bus_factor=lambda size: (size - 1) / size,
-        given=_own_part,
         wanted=lambda count, _, size: (
             _pattern(count) + np.repeat(np.arange(size, dtype=np.float32), count // size)
         ),
@@ -106,7 +98,6 @@ OPERATIONS = (
         title="broadcast, fp32, in place, from rank 0",
         message="S on rank 0, and then on all in place",
         bus_factor=lambda _: 1.0,
-        given=_own,
         wanted=lambda count, *_: _pattern(count),
         from_first_start=True,
     ),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.records.collective_operations import OPERATIONS, CollectiveOperation, part
+from dlscale.benchmarks.records.collective_operations import OPERATIONS, CollectiveOperation, given, part
 
 EACH = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 
@@ -12,7 +12,7 @@ EACH = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: op
 def test_nothing_done_is_noticed(operation: CollectiveOperation):
     """On some rank: who sends has what it sends."""
     count = operation.num_elements(4096, 2)
-    kept = [operation.given(count, rank, 2) for rank in range(2)]
+    kept = [given(count, rank) for rank in range(2)]
     wanted = [operation.wanted(count, rank, 2) for rank in range(2)]
     if len(wanted[0]) < count:
         kept = [values[part(count, rank, 2)] for rank, values in enumerate(kept)]
