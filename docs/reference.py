@@ -97,7 +97,7 @@ def _renamed() -> Iterator[tuple[str, str]]:
 
 
 def _value(option: Option) -> str:
-    several = "" if not option.several else ", or several" if option.commas else " |"
+    several = " |" if option.several else ""
     return OF_SEVERAL.get(option.name) or _kind(option.type) + several
 
 

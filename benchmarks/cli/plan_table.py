@@ -79,7 +79,7 @@ def say_plan(campaign: Campaign, todo: Sequence[Launch]) -> None:
     say(
         f"{study.title} of {', '.join(study.workloads)} in {', '.join(study.frameworks)} over {', '.join(backends)} on "
         f"{', '.join(map(str, ranks))} rank{'s' * (ranks != [1])}, "
-        f"{plan.shape.cores_per_rank} of {plan.num_cores} cores per rank"
+        f"{plan.shape.cores_per_rank} of {plan.shape.num_cores} cores per rank"
     )
     size, left = (counted([case for it in some for case in it.cases]) for some in (plan.launches, todo))
     if left != size:

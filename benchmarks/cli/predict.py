@@ -25,9 +25,8 @@ from dlscale.benchmarks.cli.request import Request, field_options
 from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER, PredictionRecord
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.store import load_records
-from dlscale.benchmarks.study.expand import num_servers
+from dlscale.benchmarks.study.check import num_servers
 from dlscale.benchmarks.study.settings import nested
-from dlscale.benchmarks.study.study import check_servers
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import capabilities
 from dlscale.collectives.sharding import NONE
@@ -184,10 +183,7 @@ def _scenarios(
         for name, value in own.items():
             _single(value, f"{backend}.{name}")
     shards, servers = fields.get("shard", NONE), _single(fields.get("servers", "1"), "servers")
-    try:
-        check_servers([servers])
-    except ValueError as error:
-        raise UsageError(f"--set servers: {error}") from None
+    num_servers(servers, 1)  # raises UsageError
     return [
         scenario_of(
             machine,

@@ -23,7 +23,7 @@ from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import Job
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.records.prediction import PredictionRecord
-from dlscale.benchmarks.study.expand import num_servers
+from dlscale.benchmarks.study.check import num_servers
 from dlscale.collectives import capabilities
 
 

@@ -120,7 +120,7 @@ def system_of(request: Request) -> System:
     for name in NEEDS_SCHEDULER:
         if not system.has_jobs and (name in request.fields or name in request.model_fields_set):
             raise UsageError(
-                f"{OPTIONS[name].spelling} on {system.name}, which has 1 node and no scheduler; leave it out, or name "
+                f"{OPTIONS[name].flag} on {system.name}, which has 1 node and no scheduler; leave it out, or name "
                 "another --system"
             )
     return system

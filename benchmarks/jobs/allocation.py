@@ -84,7 +84,7 @@ def run_until(end: float, campaign: Campaign) -> int:
     begin, planned = time.monotonic(), 0.0
     deadline = begin + end - time.time()  # monotonic: a change of the system's clock does not move it
     for position, launch in enumerate(todo):
-        expected = campaign.plan.least_seconds([launch])
+        expected = campaign.plan.seconds([launch], to_end=False)
         # Ratio of measured to planned time so far.
         pace = max(1.0, (time.monotonic() - begin) / planned) if planned else 1.0
         if time.monotonic() + pace * expected + RESERVE_SECONDS > deadline:

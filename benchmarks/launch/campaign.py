@@ -211,7 +211,7 @@ def describe_campaign(campaign: Campaign) -> dict[str, object]:
         "environment": campaign.installation.name,
         "plan_digest": campaign.plan.digest,
         "fingerprint": campaign.fingerprint.model_dump(mode="json"),
-        "num_cores": campaign.plan.num_cores,
+        "num_cores": campaign.plan.shape.num_cores,
         "launches": [
             [case.model_dump(mode="json") for case in launch.cases] for launch in campaign.plan.launches
         ],

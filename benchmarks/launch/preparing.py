@@ -24,12 +24,12 @@ from dlscale.benchmarks.launch.probe import Probe, Question, commit
 from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import plan_on
-from dlscale.benchmarks.study.plan import Plan, machine_pace, row_carriers
+from dlscale.benchmarks.study.plan import Plan, machine_pace
 from dlscale.benchmarks.study.study import Study, StudyFile
 from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
-from dlscale.collectives.neighbours import MPI
+from dlscale.collectives.neighbours import MPI, carrier_of
 from dlscale.models.frameworks import GPU_HELP
 
 Where = Literal["here", "jobs", "rehearsal"]
@@ -128,12 +128,12 @@ def check_capacity(plan: Plan) -> None:
     for cell in (launch.cell for launch in plan.launches):
         num_processes = math.ceil(cell.num_processes / cell.num_nodes)
         size = RANK_BYTES[cell.framework]
-        by_cores, by_memory = plan.num_cores * RANKS_PER_CORE, free // size
+        by_cores, by_memory = plan.shape.num_cores * RANKS_PER_CORE, free // size
         if num_processes <= min(by_cores, by_memory):
             continue
         asked = f"{cell.num_ranks} ranks" + f" and {cell.num_servers} servers" * (cell.num_servers > 0)
         taken = (
-            f"on {plan.num_cores} cores, more than {RANKS_PER_CORE} per core"
+            f"on {plan.shape.num_cores} cores, more than {RANKS_PER_CORE} per core"
             if num_processes > by_cores
             else f"in {cell.framework} need {format_size(num_processes * size)} of memory, and "
             f"{format_size(free)} are free"
@@ -175,13 +175,14 @@ def usable_part(plan: Plan, report: Probe, installation: Installation, *, launch
     Raises UsageError for what the user named, or where nothing is left.
     """
     study, needs_mpi, warnings = plan.study, LAUNCHERS[launcher].needs_mpi, dict[str, None]()
-    if not needs_mpi and (carried := row_carriers(launch.cell for launch in plan.launches).get(MPI)):
-        raise UsageError(
-            f"split with {', '.join(carried)} sends rows over MPI, which {launcher} does not start; leave --split out"
-        )
+    for cell in (it.cell for it in plan.launches if it.cell.split > 1 and not needs_mpi):
+        if carrier_of(cell.backend, framework=cell.framework) == MPI and capabilities(cell.backend).exchanges:
+            raise UsageError(
+                f"split with {cell.backend} sends rows over MPI, which {launcher} does not start; leave --split out"
+            )
     left = _pairs(plan)
     for backend, framework in _pairs(plan):
-        what, named = f"{backend} in {framework}", study.named_backends and not study.every_backend
+        what, named = f"{backend} in {framework}", not study.every_backend
         reason = report.problems.get(f"{backend}/{framework}", "")
         if framework not in report.frameworks:
             what, named = framework, not study.every_framework

@@ -1,39 +1,36 @@
 """Expands a study to its launches, in randomised blocks.
 
-Every combination of what a study asks for is a training that is made or refused (`check`). A refusal is an error where
-the user named what is refused, or where nothing is left of it, and else a warning.
+Every combination of what a study asks for is a training that is made or left out (`check`), with a line that says why.
+It is an error where nothing is left of something that the user named.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, product
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
-from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
 from dlscale.benchmarks.records.cell import Case, Cell, Control
-from dlscale.benchmarks.study.check import Training, check_study, refusal
-from dlscale.benchmarks.study.plan import STEP_FLOPS_PER_CORE, Launch, Plan, launches_needed, num_comparisons
-from dlscale.benchmarks.study.sizes import Shape, Size, shape, tiers
-from dlscale.benchmarks.study.study import Study
-from dlscale.benchmarks.study.target import check_held_out
+from dlscale.benchmarks.study.check import Training, check_study, num_servers, refusal
+from dlscale.benchmarks.study.plan import Launch, Plan, launches_needed, num_comparisons
+from dlscale.benchmarks.study.sizes import Shape, shape, tiers
+from dlscale.benchmarks.study.study import AXES, Study
 from dlscale.benchmarks.systems.system import DETECT, Policy, System
-from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.capabilities import carried_shards
 from dlscale.collectives.sharding import NONE
 from dlscale.models import NAMES as WORKLOADS
-from dlscale.models.frameworks import FRAMEWORKS
-from dlscale.models.workload import SYNTHETIC, Input
 
-# Cells that share a launch, each with the file that it reads.
-Group = list[tuple[Cell, Path | None]]
-INPUT_CONTROLS: tuple[Control, ...] = ("synthetic", "loader")
+Group = list[Cell]  # that share a launch
+Refused = list[tuple[Training, str]]  # with the reason
+Inputs = dict[str, tuple[Path | None, str]]  # workload -> its file, unless synthetic, and its name in cells
 
 
 def plan_on(study: Study, system: System, *, environment: str, data: str | None) -> Plan:
@@ -56,321 +53,194 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     (`tiers`) with separate blocks, numbered from t * launches on in tier t. Where the study says no number of launches
     it is what the comparisons of its backends need. Raises UsageError for what cannot be measured.
     """
-    for kind, known in (("backend", BACKENDS), ("framework", FRAMEWORKS)):
-        for name in getattr(study, f"{kind}s"):
-            one_of(kind, name, known)
     check_study(study, shape)
-    paths = data_paths(data, study.workloads)
-    expansion = _Expansion(study, shape=shape, environment=environment, paths=paths)
-    for training in expansion.asked():
-        expansion.add(training)
-    made = expansion.kept()
-    groups: dict[Size, dict[str, Group]] = {size: {} for size in shape.sizes}
-    for training in made:
-        for group in expansion.groups(training):  # curves share base cases and controls
-            groups[training.size].setdefault(group[0][0].id, group)
-    shape = replace(shape, sizes=tuple(size for size in shape.sizes if groups[size]))
-    parts = [
-        {name: group for size in sizes for name, group in groups[size].items()}
-        for sizes in tiers(shape.sizes, policy)
-    ]
-    cells = [cell for part in parts for group in part.values() for cell, _ in group]
-    trained = {training.framework for training in made}
-    study = study.model_copy(
-        update={
-            "frameworks": [name for name in study.frameworks if name in trained],
-            "launches": study.launches or launches_needed(num_comparisons(cells)),
-        }
-    )
-    references = list(expansion.references(made)) if study.reference_launches else []
-    return Plan(
-        study=study,
-        launches=tuple(_blocks(study, [list(part.values()) for part in parts], references)),
-        num_launches=study.launches or 1,
-        shape=shape,
-        warnings=(*expansion.warnings(), *_oversubscribed(shape)),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Expansion:
-    """The trainings that a study asks for: those that are made, and those that are refused."""
-
-    study: Study
-    shape: Shape = field(kw_only=True)
-    environment: str = field(kw_only=True)
-    paths: Mapping[str, Path] = field(kw_only=True)
-    made: list[Training] = field(default_factory=list)
-    refused: list[tuple[Training, str, str]] = field(default_factory=list)  # with what it is about, and why
-    inputs: dict[tuple[str, int], tuple[Input, str]] = field(default_factory=dict)  # with names in cells
-
-    def asked(self) -> Iterator[Training]:
-        """All trainings that the study asks for."""
-        study = self.study
-        for workload, framework, backend in product(study.workloads, study.frameworks, study.backends):
-            row, facts = capabilities(backend), study.facts(workload)
-            carried = [name for name in study.algorithms if name in row.algorithms]
-            for algorithm in (carried or study.algorithms[:1]) if row.exchanges else [SYNC]:
-                for variant, size in product(study.variants(backend, algorithm), self.shape.sizes):
-                    if not self._has_place(backend, size):
-                        continue
-                    for num_servers in self._servers(backend, size):
-                        yield Training(
-                            study=variant, facts=facts, framework=framework, backend=backend, algorithm=algorithm,
-                            size=size, num_servers=num_servers, shape=self.shape,
-                        )  # fmt: skip
-
-    def _has_place(self, backend: str, size: Size) -> bool:
-        """Whether the study has launches of the backend there.
-
-        1 rank without an exchange is the base case of all. Other backends have one there where the study has no `none`,
-        where its base is their `own`, or where there is no other number. To a target `none` trains on 1 rank only.
-        """
-        study, ranks = self.study, size.num_ranks
-        if not capabilities(backend).exchanges:
-            return ranks == 1 or not study.target
-        own = study.base == "own" or max(self.shape.ranks) == 1
-        return ranks > 1 or "none" not in study.backends or (own and not study.target)
-
-    def _servers(self, backend: str, size: Size) -> list[int]:
-        if not capabilities(backend).servers:
-            return [0]
-        return sorted({num_servers(spec, size.num_ranks) for spec in self.study.servers})
-
-    def add(self, training: Training) -> None:
-        """Make a training or refuse it. Raises UsageError for the refusal of a backend that the user named."""
-        found = refusal(training)
-        if found is None:
-            self.made.append(training)
-            return
-        about, problem = found
-        self.refused.append((training, about, problem))
-        study, named = self.study, self.study.named_backends and not self.study.every_backend
-        none_left = not set(study.frameworks) & set(training.row.frameworks)
-        # What only 1 rank would refuse is no reason to refuse the others, for which it is a base case at most.
-        counts = training.size.num_ranks > 1 or max(self.shape.ranks) == 1
-        if {
-            "network": not study.every_framework,
-            "device": not study.every_backend,
-            "framework": named and none_left,
-            "own model": named,
-            "setup": named and counts,
-        }.get(about):
-            raise UsageError(problem)
-
-    def kept(self) -> list[Training]:
-        """The trainings of the study. Raises UsageError where nothing is left of something that was asked for."""
-        exchange = any(capabilities(name).exchanges for name in self.study.backends)
-        compared = [training for training in self.made if training.row.exchanges or not exchange]
-        alone = {training.size for training in self.made} - {training.size for training in compared}
-        usual = not (self.study.ranks or self.study.nodes)
-        refused = sorted(self.refused, key=lambda refused: refused[0].size.num_ranks == 1)
-        for training, about, problem in refused:
-            for value in _ASKED.get(about, ()):
-                if value == _place and usual:
-                    continue
-                if not any(value(other) == value(training) for other in compared):
-                    raise UsageError(problem)
-            if about not in _ASKED and training.size.num_ranks > 1 and training.size in alone:
-                raise UsageError(problem)
-        if refused and not self.made:
-            raise UsageError(refused[0][2])
-        # On 1 rank nothing is the base case of what is refused on all larger numbers.
-        scaled = {_curve(training) for training in self.made if training.size.num_ranks > 1}
-        others = {
-            _curve(training)
-            for training, about, _ in self.refused
-            if training.size.num_ranks > 1 and about not in ("size", "split")
-        }
-        return [training for training in self.made if _curve(training) not in others - scaled]
-
-    def warnings(self) -> Iterator[str]:
-        """A line for each reason, with the backend or the workload that is left out, and where."""
-        ranks: dict[tuple[str, str, str], set[int]] = {}
-        for training, about, problem in self.refused:
-            what = training.curve + f" in {training.framework}" * (about != "device")
-            if about == "network":
-                what = f"{training.facts.name} in {training.framework}"
-            if about in ("size", "split"):
-                what = training.facts.name + f", split {training.study.split}" * ("split" in self.study.axes)
-            if about != "setup":  # without what to do
-                problem = problem.partition(";")[0]
-            alike = problem.replace(f" {training.size.num_ranks} ranks", " that many ranks")
-            ranks.setdefault((what, training.backend, alike), set()).add(training.size.num_ranks)
-        lines: dict[str, None] = {}
-        for (what, backend, problem), counts in ranks.items():
-            on = f" on {', '.join(map(str, sorted(counts)))} rank{'s' * (counts != {1})}"
-            every = {size.num_ranks for size in self.shape.sizes if self._has_place(backend, size)}
-            lines[f"{what}{on * (counts != every)} is left out: {problem}"] = None
-        yield from lines
-        for backend in self.study.backends:
-            if (untried := capabilities(backend).untried) and not self.study.every_backend:
-                yield f"backend {backend}: {untried}"
-
-    def input_of(self, training: Training) -> tuple[Input, str]:
-        """What a training reads, checked for the largest global batch of its workload, and its name in cells."""
-        facts, preset, path = training.facts, training.preset, self.paths.get(training.facts.name)
-        others = [other.global_batch for other in self.made if other.facts.name == facts.name]
-        most = max(training.global_batch, *others)
-        key = (facts.name, most)
-        if key not in self.inputs:
-            source = facts.input(preset.name, path, num_samples=most, skip_bad=self.study.skip_bad)
-            if self.study.target:
-                speed = STEP_FLOPS_PER_CORE * self.shape.cores_per_rank * min(self.shape.ranks)
-                check_held_out(self.study.target, facts, preset, source=source, needed=most, speed=speed)
-            name = "synthetic" if source.path is None else facts.data_name(source) or data_name(source.path)
-            self.inputs[key] = (source, name)
-        return self.inputs[key]
-
-    def cell(self, training: Training, control: Control = "train") -> tuple[Cell, Path | None]:
-        """A cell of a training, and the file that it reads; an own model's file brings its data."""
-        study, facts, size = training.study, training.facts, training.size
-        source, name = self.input_of(training)
-        own = study.own_models.get(facts.name)
-        alone = replace(training, size=Size(1, 1)).global_batch
-        target = study.target and study.target.of_cell(
-            facts, training.preset, global_batch=training.global_batch, base_batch=alone
-        )
-        cell = Cell(
-            workload=facts.name, own=own, preset=training.preset.name, framework=training.framework,
-            backend=training.backend, backend_options=dict(training.options), algorithm=training.algorithm,
-            algorithm_options=study.algorithm_options.get(training.algorithm, {}), shard=training.shard,
-            split=training.split, environment=self.environment, variables=study.environment_variables,
-            scaling_mode=study.scaling_mode, num_ranks=size.num_ranks, num_servers=training.num_servers,
-            num_nodes=training.shape.num_nodes(size.num_ranks + training.num_servers),
-            cores_per_rank=training.shape.cores_per_rank, threads_per_rank=training.shape.threads_per_rank,
-            local_batch=training.local_batch, global_batch=training.global_batch, precision=study.precision,
-            compiled=study.compiled, device=study.device, control=control, target=target, data=name,
-        )  # fmt: skip
-        return cell, None if own else source.path
-
-    def groups(self, training: Training) -> list[Group]:
-        """The training with the controls of its launch, and what is in launches of its own."""
-        groups = [[self.cell(training, control) for control in self._controls(training)]]
-        ranks, asked = training.size.num_ranks, self.study.controls
-        if training.row.exchanges or "alone" not in asked or ranks == 1:
-            return groups
-        # 1 rank that computes what one of several does: a smaller batch, and thin blocks of rows.
-        base = replace(training, size=Size(1, 1))
-        cell, path = self.cell(base, "alone")
-        whole = {"local_batch": training.local_batch, "global_batch": training.local_batch}
-        smaller = training.local_batch != base.local_batch and self.study.scaling_mode == "strong"
-        for split in [1] * smaller + [training.split] * (training.split > 1):
-            changed = cell.model_copy(update=whole | {"split": split})
-            groups.append([(changed, path)])
-            if changed.data != "synthetic":
-                groups[-1].append((changed.model_copy(update={"data": "synthetic"}), path))
-        return groups
-
-    def _controls(self, training: Training) -> list[Control]:
-        """The controls of a training's launch, itself the first.
-
-        Beside backends communication only: halos where ranks share samples, else averages, of host buffers. Beside
-        `none` those of the input, where data are read, and the profile of 1 rank.
-        """
-        asked, ranks, on_cpu = self.study.controls, training.size.num_ranks, self.study.device == "cpu"
-        controls: list[Control] = ["train"]
-        if not training.row.exchanges:
-            reads = not self.input_of(training)[0].synthetic
-            controls += [name for name in INPUT_CONTROLS if name in asked and reads]
-            controls += ["profile"] if "profile" in asked and ranks == 1 else []
-        elif "exchange" in asked and on_cpu:
-            averages = training.framework in training.row.collective and training.algorithm == SYNC
-            if training.split > 1:
-                controls.append("halos")
-            elif ranks > 1 and averages and training.shard == NONE:
-                controls.append("exchange")
-        return controls
-
-    def references(self, made: Sequence[Training]) -> Iterator[Group]:
-        """The whole-machine runs: one for all batches, whose own is the first."""
-        seen: set[str] = set()
-        cores = self.shape.num_cores
-        if self.shape.cores_per_rank == cores:
-            return
-        shape = replace(self.shape, cores_per_rank=cores, threads_per_rank=cores)
-        networks = {(training.facts.name, training.framework): training for training in made}
-        for training, variant in product(networks.values(), self.study.variants()):
+    made: list[Training] = []
+    refused: Refused = []
+    for training in _trainings(study, shape):
+        if problem := refusal(training):
+            refused.append((training, problem))
+        else:
+            made.append(training)
+    _check_left(study, shape, made, refused)
+    inputs = _inputs(study, made, data)
+    groups: dict[int, dict[str, Group]] = defaultdict(dict)  # by nodes; curves share base cases and controls
+    for it in sorted(made, key=lambda it: it.num_ranks):
+        for group in _groups(it, inputs, environment):
+            groups[shape.num_nodes(it.num_ranks)].setdefault(group[0].id, group)
+    parts = [[group for nodes in cut for group in groups[nodes].values()] for cut in tiers(groups, policy)]
+    references = {}
+    if study.reference_launches and shape.cores_per_rank < shape.num_cores:
+        networks = {(it.facts.name, it.framework): it for it in made}
+        one_batch = study.model_copy(update={"axes": {k: v for k, v in study.axes.items() if k != "batch"}})
+        for it, variant in product(networks.values(), one_batch.variants()):
             whole = replace(
-                training, study=variant, backend="none", algorithm=SYNC, size=Size(1, 1), num_servers=0, shape=shape
+                it, study=variant, row=capabilities("none"), algorithm=SYNC, num_servers=0, num_ranks=1,
+                shape=replace(shape, cores_per_rank=shape.num_cores, threads_per_rank=shape.num_cores),
             )  # fmt: skip
-            cell, path = self.cell(whole, "whole_machine")
-            alike = cell.model_copy(update={"local_batch": 1, "global_batch": 1}).id
-            if alike not in seen:
-                seen.add(alike)
-                yield [(cell, path)]
-
-
-def _place(training: Training) -> tuple[object, ...]:
-    return training.size, training.facts.name, training.framework
-
-
-def _shared(training: Training) -> tuple[object, ...]:
-    return training.size.num_ranks > 1, training.study.split, training.facts.name, training.framework
-
-
-# What a refusal may leave nothing of: then it is an error. Of sizes only those that the user named count.
-_ASKED: dict[str, tuple[Callable[[Training], object], ...]] = {
-    "network": (lambda training: training.facts.name,),
-    "algorithm": (lambda training: training.algorithm,),
-    "shard": (lambda training: training.study.shard,),
-    "servers": (lambda training: training.num_servers > 0,),
-    "split": (_place, _shared),
-    "size": (_place,),
-}
-
-
-def _curve(training: Training) -> tuple[object, ...]:
-    settings = training.study.model_dump(exclude={"axes"})
-    return training.facts.name, training.framework, training.backend, training.algorithm, str(settings)
-
-
-def num_servers(spec: str, num_ranks: int) -> int:
-    """The number of servers that `2`, or `1/2` of the workers, means for `num_ranks` workers; rounded up."""
-    servers, _, workers = spec.partition("/")
-    return -(-num_ranks * int(servers) // int(workers or num_ranks))
-
-
-def _blocks(study: Study, parts: Sequence[Sequence[Group]], references: Sequence[Group]) -> Iterator[Launch]:
+            cell = _cell(whole, "whole_machine", inputs, environment)
+            references[cell.id] = [cell]
+    cells = [cell for part in parts for group in part for cell in group]
+    launches = study.launches or launches_needed(num_comparisons(cells))
+    trained = {it.framework for it in made}
+    frameworks = [name for name in study.frameworks if name in trained]
+    study = study.model_copy(update={"frameworks": frameworks, "launches": launches})
     # Another order in every study: what one order does to its launches, such as a cache that the first one of a block
     # fills, must not be repeated by all of them. Resuming a study makes the same order again.
-    cells = sorted(cell.id for group in (*chain(*parts), *references) for cell, _ in group)
-    order = random.Random(f"{study.seed} {study.name} {' '.join(cells)}")  # noqa: S311 - not used for security
-    num_launches = study.launches or 1
-    for (tier, groups), index in product(enumerate(parts), range(num_launches)):
-        block = tier * num_launches + index
-        members = [*groups, *(references if block < study.reference_launches else ())]
+    ids = sorted([cell.id for cell in cells] + list(references))
+    order = random.Random(f"{study.seed} {study.name} {' '.join(ids)}")  # noqa: S311 - not used for security
+    planned = []
+    for (tier, part), index in product(enumerate(parts), range(launches)):
+        block = tier * launches + index
+        members = [*part, *(references.values() if block < study.reference_launches else ())]
         order.shuffle(members)
         for position, group in enumerate(members):
-            cases = tuple(Case(cell=cell, block=block, position=position) for cell, _ in group)
-            yield Launch(cases=cases, data=next((path for _, path in group if path), None))
+            cases = tuple(Case(cell=cell, block=block, position=position) for cell in group)
+            # A file of the user's brings its data.
+            path = None if group[0].own else inputs[group[0].workload][0]
+            planned.append(Launch(cases=cases, data=path))
+    warnings = _warnings(made, refused)
+    return Plan(study=study, launches=tuple(planned), num_launches=launches, shape=shape, warnings=warnings)
 
 
-def _oversubscribed(shape: Shape) -> tuple[str, ...]:
-    over = [str(num_ranks) for num_ranks in shape.ranks if num_ranks > shape.num_cores]
-    if shape.ranks_per_node or not over:
-        return ()
-    return (
-        f"{', '.join(over)} ranks share {shape.num_cores} cores: ranks that wait in MPI take time from those that "
-        "compute; the records say oversubscribed",
-    )
+def _trainings(study: Study, shape: Shape) -> Iterator[Training]:
+    """All trainings that the study asks for.
+
+    1 rank without an exchange is the base case of all. Other backends have one there where the study has no `none`,
+    where its base is their `own`, or where there is no other number. To a target `none` trains on 1 rank only.
+    """
+    own = "none" not in study.backends or max(shape.ranks) == 1 or (study.base == "own" and not study.target)
+    for workload, framework, backend in product(study.workloads, study.frameworks, study.backends):
+        row, facts = capabilities(backend), study.facts(workload)
+        carried = [name for name in study.algorithms if name in row.algorithms] or study.algorithms[:1]
+        for algorithm in carried if row.exchanges else [SYNC]:
+            for variant, ranks in product(study.variants(backend, algorithm), shape.ranks):
+                alone = ranks == 1
+                if not (own or not alone if row.exchanges else alone or not study.target):
+                    continue
+                numbers = {num_servers(spec, ranks) for spec in study.servers}
+                for number in sorted(numbers) if row.servers else [0]:
+                    yield Training(
+                        study=variant, facts=facts, preset=facts.preset(study.preset), framework=framework, row=row,
+                        algorithm=algorithm, num_ranks=ranks, num_servers=number, shape=shape,
+                    )  # fmt: skip
 
 
-def data_paths(data: str | None, workloads: Sequence[str]) -> dict[str, Path]:
-    """Each workload's input from `PATH`, `synthetic`, or `workload=PATH,workload=PATH`."""
-    if data is None:
-        return {}
-    if data == str(SYNTHETIC):
-        return dict.fromkeys(workloads, SYNTHETIC)
-    pieces = [piece.partition("=") for piece in data.split(",")]
+def _check_left(study: Study, shape: Shape, made: Sequence[Training], refused: Refused) -> None:
+    """Raises UsageError where no training is left of something that was named, or of all that exchanges on some ranks.
+
+    Base cases do not count: 1 rank where there are more, and what exchanges nothing where something does. A backend may
+    lack an algorithm or a sharded state that another one carries.
+    """
+    exchange = any(capabilities(name).exchanges for name in study.backends)
+    trained = {it.num_ranks for it in made}
+
+    def named(it: Training) -> set[tuple[object, ...]]:
+        if (exchange and not it.row.exchanges) or it.num_ranks == 1 < max(shape.ranks):
+            return set()
+        keys: set[tuple[object, ...]] = {(name, getattr(it.study, name)) for name in AXES}
+        keys |= {("workload", it.facts.name), ("algorithm", it.algorithm)}
+        carries = it.algorithm in it.row.algorithms
+        carries &= it.shard in (NONE, *carried_shards(it.row.name, it.framework))
+        if carries and not study.every_backend:
+            keys.add(("backend", it.row.name, str(it.options)))
+        if not study.every_framework:
+            keys.add(("framework", it.framework))
+        if study.ranks or study.nodes or it.num_ranks in trained:
+            keys.add(("ranks", it.num_ranks))
+        return keys
+
+    left = {key for it in made for key in named(it)}
+    for it, problem in refused:
+        if named(it) - left:
+            raise UsageError(problem)
+    if not made:
+        nothing = f"study {study.name} has no training on these ranks; give others, or another --set base"
+        raise UsageError(refused[0][1] if refused else nothing)
+
+
+def _warnings(made: Sequence[Training], refused: Refused) -> tuple[str, ...]:
+    """A line for each reason, with what is left out, and on which ranks if not on all."""
+    reasons: dict[str, tuple[dict[str, None], set[int]]] = {}
+    for training, problem in refused:
+        curves, ranks = reasons.setdefault(problem, ({}, set()))
+        curves[training.curve] = None
+        ranks.add(training.num_ranks)
+    kept, lines = {training.curve for training in made}, []
+    for problem, (curves, ranks) in reasons.items():
+        on = f" on {', '.join(map(str, sorted(ranks)))} ranks" * bool(kept & {*curves})
+        lines.append(f"{', '.join(curves)}{on} {'is' if len(curves) == 1 else 'are'} left out: {problem}")
+    rows = {training.row.name: training.row for training in made}
+    return (*lines, *(f"backend {name}: {row.untried}" for name, row in rows.items() if row.untried))
+
+
+def _inputs(study: Study, made: Sequence[Training], data: str | None) -> Inputs:
+    """What each workload reads, checked for its largest global batch. Raises UsageError.
+
+    `data` is a `PATH`, `synthetic`, or `WORKLOAD=PATH,WORKLOAD=PATH`.
+    """
+    pieces = [piece.partition("=") for piece in (data or "").split(",")]
     if all(equals and name in WORKLOADS for name, equals, _ in pieces):
-        return {name: Path(path) for name, _, path in pieces}
-    if len(workloads) > 1:
-        raise UsageError(
-            f"--data {data} with several workloads ({', '.join(workloads)}); name the workload it is for, e.g. "
-            f"--data {workloads[0]}={data}, or give --data synthetic for all"
+        paths = {name: Path(path) for name, _, path in pieces}
+    else:
+        paths = dict.fromkeys(study.workloads, Path(data)) if data else {}
+    inputs: Inputs = {}
+    for name, it in {it.facts.name: it for it in sorted(made, key=lambda it: it.global_batch)}.items():
+        source = it.facts.input(
+            it.preset.name, paths.get(name), num_samples=it.global_batch, skip_bad=study.skip_bad
         )
-    return {workloads[0]: Path(data)}
+        if study.target:
+            study.target.check_held_out(it.facts, it.preset, source, needed=it.global_batch)
+        known = "synthetic" if source.path is None else it.facts.data_name(source) or data_name(source.path)
+        inputs[name] = (source.path, known)
+    return inputs
+
+
+def _cell(it: Training, control: Control, inputs: Inputs, environment: str) -> Cell:
+    study, shape, ranks = it.study, it.shape, it.num_ranks
+    target = study.target and study.target.of_cell(
+        it.facts,
+        it.preset,
+        global_batch=it.global_batch,
+        base_batch=replace(it, num_ranks=1).global_batch,
+    )
+    return Cell(
+        workload=it.facts.name, own=study.own_models.get(it.facts.name), preset=it.preset.name, framework=it.framework,
+        backend=it.row.name, backend_options=dict(it.options), algorithm=it.algorithm,
+        algorithm_options=study.algorithm_options.get(it.algorithm, {}), shard=it.shard, split=it.split,
+        environment=environment, variables=study.environment_variables, scaling_mode=study.scaling_mode,
+        num_ranks=ranks, num_servers=it.num_servers, num_nodes=shape.num_nodes(ranks + it.num_servers),
+        cores_per_rank=shape.cores_per_rank, threads_per_rank=shape.threads_per_rank, local_batch=it.local_batch,
+        global_batch=it.global_batch, precision=study.precision, compiled=study.compiled, device=study.device,
+        control=control, target=target, data=inputs[it.facts.name][1],
+    )  # fmt: skip
+
+
+def _groups(it: Training, inputs: Inputs, environment: str) -> Iterator[Group]:
+    """The training with the controls of its launch, and what is in launches of its own.
+
+    Beside backends communication only: halos where ranks share samples, else averages, of host buffers. Beside `none`
+    those of the input, where data are read, and the profile of 1 rank.
+    """
+    study, ranks, asked = it.study, it.num_ranks, it.study.controls
+    controls: list[Control] = []
+    if not it.row.exchanges:
+        controls += ["synthetic", "loader"] if inputs[it.facts.name][0] else []
+        controls += ["profile"] if ranks == 1 else []
+    elif it.split == 1 < ranks and it.algorithm == SYNC and it.shard == NONE and study.device == "cpu":
+        controls += ["exchange"] if it.framework in it.row.collective else []
+    controls = [name for name in controls if name in asked]
+    if it.split > 1 and it.row.exchanges and "exchange" in asked and study.device == "cpu":
+        controls = ["halos"]
+    yield [_cell(it, control, inputs, environment) for control in ("train", *controls)]
+    if it.row.exchanges or "alone" not in asked or ranks == 1:
+        return
+    # 1 rank that computes what one of several does: a smaller batch, and thin blocks of rows.
+    cell = _cell(replace(it, num_ranks=1), "alone", inputs, environment)
+    splits = [1] if study.scaling_mode == "strong" and it.local_batch < cell.local_batch else []
+    for split in {*splits, *([it.split] if it.split > 1 else [])}:
+        same = {"local_batch": it.local_batch, "global_batch": it.local_batch, "split": split}
+        names = dict.fromkeys((cell.data, "synthetic"))
+        yield [cell.model_copy(update={**same, "data": name}) for name in names]
 
 
 WHOLE_BYTES = 256 << 20  # larger files are identified by size and ends: reading 50 GB takes minutes
@@ -386,12 +256,10 @@ def data_name(path: Path) -> str:
     if path.is_dir():
         for file in sorted(file for file in path.rglob("*") if file.is_file()):
             digest.update(f"{file.relative_to(path)}\0{file.stat().st_size}\n".encode())
-        return f"{path.name}:{digest.hexdigest()[:12]}"
-    size = path.stat().st_size
-    with path.open("rb") as opened:
-        if size <= WHOLE_BYTES:
-            digest.update(opened.read())
-        else:
+    elif (size := path.stat().st_size) <= WHOLE_BYTES:
+        digest.update(path.read_bytes())
+    else:
+        with path.open("rb") as opened:
             digest.update(f"{size}\0".encode() + opened.read(END_BYTES))
             opened.seek(-END_BYTES, 2)
             digest.update(opened.read())

@@ -12,7 +12,7 @@ neighbouring jobs share one size, at which their curves join:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dlscale.base.errors import UsageError, unknown
@@ -22,19 +22,11 @@ from dlscale.benchmarks.systems.system import Partition, Policy, System
 DEFAULT_MAX_NODES = 64  # the default must not make a first study expensive
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Size:
-    """A point of a curve. Ranks fill one node after the other."""
-
-    num_nodes: int
-    num_ranks: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The points of a study on a machine, and the cores of a rank."""
+    """The points of a study on a machine, and the cores of a rank. Ranks fill one node after the other."""
 
-    sizes: tuple[Size, ...]
+    ranks: tuple[int, ...]  # ascending
     ranks_per_node: int | None  # None: one node, with all ranks of a size
     num_cores: int  # of a node
     cores_per_rank: int
@@ -44,46 +36,48 @@ class Shape:
         """Nodes needed for that many workers and servers."""
         return math.ceil(num_processes / self.ranks_per_node) if self.ranks_per_node else 1
 
-    @property
-    def ranks(self) -> list[int]:
-        """Numbers of workers, ascending."""
-        return [size.num_ranks for size in self.sizes]
-
 
 def shape(study: Study, system: System) -> Shape:
     """The points that a study asks for, or the usual ones. Raises UsageError for what the system cannot do."""
-    if system.scheduler == "none":
-        return _of_one_node(study, system)
-    _check_devices(study, system)
-    partition = chosen_partition(study, system)
-    per_node = _ranks_per_node(study, system)
-    most = (partition.max_nodes or partition.num_nodes).value
+    num_cores, placement = system.num_cores(), system.placement
+    ranks = {*(study.ranks or ()), *([1] if study.base in (None, "1", "own") else ())}
+    if not system.has_jobs:
+        ranks = ranks if study.ranks else {*usual_counts(num_cores), num_cores}
+        cores = max(1, num_cores // max(ranks))
+        return Shape(
+            ranks=tuple(sorted(ranks)), ranks_per_node=None, num_cores=num_cores, cores_per_rank=cores,
+            threads_per_rank=cores,
+        )  # fmt: skip
+    per_node, room = study.ranks_per_node or (placement.ranks_per_node if placement else 1), num_cores
+    if study.device == "gpu":
+        room = system.devices.per_node.value if system.devices else 0
+    if per_node > room:
+        raise UsageError(
+            f"{per_node} ranks per node on device {study.device} of {system.name}, whose nodes have room for {room}; "
+            "set fewer ranks_per_node, or another --device"
+        )
     if study.ranks and study.nodes:
         raise UsageError(
             "--ranks and --nodes exclude each other; give one: ranks fill one node after the other"
         )
-    if study.ranks:
-        sizes = [Size(math.ceil(ranks / per_node), ranks) for ranks in _with_base(study, study.ranks)]
-    else:
+    partition = chosen_partition(study, system)
+    most = (partition.max_nodes or partition.num_nodes).value
+    if not study.ranks:
         nodes = study.nodes or usual_counts(min(most, DEFAULT_MAX_NODES))
-        sizes = [Size(count, count * per_node) for count in nodes]
         # Base case (b) of M2: one rank through each backend.
-        sizes += [Size(1, 1)] if min(nodes) == 1 else []
-    if too_large := [size.num_nodes for size in sizes if size.num_nodes > most]:
+        ranks = {*(count * per_node for count in nodes), *([1] if min(nodes) == 1 else ())}
+    if (asked := math.ceil(max(ranks) / per_node)) > most:
         raise UsageError(
-            f"{too_large[0]} nodes on partition {study.partition or system.partition} of {system.name}, which allows "
-            f"{most} per job; use fewer, or another --partition ({', '.join(system.partitions)})"
+            f"{asked} nodes on partition {study.partition or system.partition} of {system.name}, which allows {most} "
+            f"per job; use fewer, or another --partition ({', '.join(system.partitions)})"
         )
-    cores, placement = system.num_cores() // per_node, system.placement
     # The placement's threads hold for its own ranks per node.
     placed = placement.variables if placement and per_node == placement.ranks_per_node else {}
+    cores = num_cores // per_node
     return Shape(
-        sizes=tuple(sorted(set(sizes))),
-        ranks_per_node=per_node,
-        num_cores=system.num_cores(),
-        cores_per_rank=cores,
+        ranks=tuple(sorted(ranks)), ranks_per_node=per_node, num_cores=num_cores, cores_per_rank=cores,
         threads_per_rank=int(placed.get("OMP_NUM_THREADS", cores)),
-    )
+    )  # fmt: skip
 
 
 def chosen_partition(study: Study, system: System) -> Partition:
@@ -94,70 +88,22 @@ def chosen_partition(study: Study, system: System) -> Partition:
     return system.partitions[name]
 
 
-def _of_one_node(study: Study, system: System) -> Shape:
-    num_cores = system.num_cores()
-    ranks = sorted(_with_base(study, study.ranks) if study.ranks else {*usual_counts(num_cores), num_cores})
-    return Shape(
-        sizes=tuple(Size(1, count) for count in ranks),
-        ranks_per_node=None,
-        num_cores=num_cores,
-        cores_per_rank=max(1, num_cores // ranks[-1]),
-        threads_per_rank=max(1, num_cores // ranks[-1]),
-    )
-
-
-def _with_base(study: Study, ranks: Sequence[int]) -> set[int]:
-    """The numbers of ranks, with the base case's 1 unless the study has another base."""
-    return {*ranks, *([1] if study.base in (None, "1", "own") else [])}
-
-
 def usual_counts(most: int) -> list[int]:
     """Powers of two up to `most`, and 3 as a size that is not one (M6)."""
-    powers = [1 << exponent for exponent in range(most.bit_length())]
-    return sorted({*powers, *([3] if most >= 4 else [])})
+    powers = {1 << exponent for exponent in range(most.bit_length())}
+    return sorted(powers | ({3} if most >= 4 else set()))
 
 
-def _ranks_per_node(study: Study, system: System) -> int:
-    placement = system.placement
-    per_node = study.ranks_per_node or (placement.ranks_per_node if placement else 1)
-    if per_node > system.num_cores():
-        raise UsageError(
-            f"{per_node} ranks per node on {system.name}, whose nodes have {system.num_cores()} usable cores; "
-            "set fewer ranks_per_node"
-        )
-    return per_node
-
-
-def _check_devices(study: Study, system: System) -> None:
-    """Returns if every rank has a device of its own on the nodes. Raises UsageError."""
-    if study.device == "cpu":
-        return
-    if not system.devices:
-        raise UsageError(f"--device {study.device} on {system.name}, whose nodes have none; leave it out")
-    per_node, most = _ranks_per_node(study, system), system.devices.per_node.value
-    if per_node > most:
-        raise UsageError(
-            f"{per_node} ranks per node on device {study.device} of {system.name}, whose nodes have {most} "
-            f"({system.devices.model.value}); set ranks_per_node={most} or fewer, or --device cpu"
-        )
-
-
-def tiers(sizes: Sequence[Size], policy: Policy) -> list[list[Size]]:
-    """The sizes in ascending order, one list per job; sizes on the same number of nodes stay together."""
-    nodes = sorted({size.num_nodes for size in sizes})
-    alone = policy.jobs == "chained" or policy.max_sizes == 1
-    cuts = [[count] for count in nodes] if alone else _shared(nodes, policy)
-    return [[size for size in sorted(sizes) if size.num_nodes in cut] for cut in cuts]
-
-
-def _shared(nodes: Sequence[int], policy: Policy) -> list[list[int]]:
-    cuts = [[nodes[0]]]
-    for count in nodes[1:]:
-        current = cuts[-1]
-        if len(current) < policy.max_sizes and count <= current[0] * policy.max_factor:
-            current.append(count)
+def tiers(nodes: Iterable[int], policy: Policy) -> list[list[int]]:
+    """The numbers of nodes in ascending order, one list per job."""
+    largest = 1 if policy.jobs == "chained" else policy.max_sizes
+    cuts: list[list[int]] = []
+    for count in sorted({*nodes}):
+        if cuts and len(cuts[-1]) < largest and count <= cuts[-1][0] * policy.max_factor:
+            cuts[-1].append(count)
+        # A neighbour further away than the factor is not worth running twice.
+        elif cuts and largest > 1 and count <= cuts[-1][-1] * policy.max_factor:
+            cuts.append([cuts[-1][-1], count])
         else:
-            last = current[-1]
-            # A neighbour further away than the factor is not worth running twice.
-            cuts.append([last, count] if count <= last * policy.max_factor else [count])
+            cuts.append([count])
     return cuts

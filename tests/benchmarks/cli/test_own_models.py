@@ -76,13 +76,13 @@ CLIPPED = ("\nloss =", "\nclip_norm = 1\nloss =")
 @pytest.mark.parametrize(
     ("backends", "change", "why"),
     [
-        ("none,grpc_ps", CLIPPED, "do not know the file's clip_norm"),
+        ("none,grpc_ps", CLIPPED, "do not know the file's schedule or clip_norm"),
         (
             "none,grpc_ps",
             ("optim.Adam(", "optim.ASGD("),
             "its servers update weights in pieces, by one of SGD, Adam",
         ),
-        ("mpi_ps --set algorithms=downpour", CLIPPED, "do not know the file's clip_norm"),
+        ("mpi_ps --set algorithms=downpour", CLIPPED, "do not know the file's schedule or clip_norm"),
         ("none,mpi_ps", CLIPPED, None),
         ("ring --shard optimizer", CLIPPED, "with mine.py: clip_norm=1 needs the norm of all gradients"),
         (

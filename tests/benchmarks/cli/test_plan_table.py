@@ -10,7 +10,7 @@ from dlscale.benchmarks.cli import run_here
 from dlscale.benchmarks.cli.plan_table import counted, planned_rows
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
-from dlscale.benchmarks.study.sizes import Shape, Size
+from dlscale.benchmarks.study.sizes import Shape
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import Policy
 from tests.made_records import make_record
@@ -21,9 +21,7 @@ SMALL = [*NO_DATA, "--data", "synthetic"]
 
 def a_plan(**changes):
     fields = {"workloads": ["hep_cnn"], "backends": ["none", "ring"], "preset": "tiny", "launches": 2}
-    shape = Shape(
-        sizes=(Size(1, 1), Size(1, 2)), ranks_per_node=None, num_cores=2, cores_per_rank=1, threads_per_rank=1
-    )
+    shape = Shape(ranks=(1, 2), ranks_per_node=None, num_cores=2, cores_per_rank=1, threads_per_rank=1)
     study = load_study("weak-scaling", **fields | changes)
     return expand(study, environment="default", shape=shape, data=None, policy=Policy())
 

@@ -22,8 +22,7 @@ class Job:
         self.spool_folder, self.planned = folder / "spool", ()
         self.store = SimpleNamespace()
         self.plan = SimpleNamespace(
-            seconds=lambda launches: sum(one.full for one in launches),
-            least_seconds=lambda launches: sum(one.least for one in launches),
+            seconds=lambda launches, to_end=True: sum(one.full if to_end else one.least for one in launches),
         )
 
     def todo(self):

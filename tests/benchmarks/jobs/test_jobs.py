@@ -12,7 +12,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import cut
 from dlscale.benchmarks.study.expand import expand
-from dlscale.benchmarks.study.sizes import Size, shape, tiers
+from dlscale.benchmarks.study.sizes import shape, tiers
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import Policy, System
 
@@ -54,25 +54,25 @@ def jobs_of(plan, **more):
 def test_the_usual_sizes_are_powers_of_two_and_another_one_and_a_single_rank():
     study = load_study("weak-scaling")
     found = shape(study, machine(ranks_per_node=4))
-    assert found.sizes == (Size(1, 1), *(Size(n, 4 * n) for n in (1, 2, 3, 4, 8, 16, 32, 64)))
+    assert found.ranks == (1, *(4 * n for n in (1, 2, 3, 4, 8, 16, 32, 64)))
     assert (found.num_cores, found.cores_per_rank) == (64, 16)
-    assert shape(study, machine(num_nodes=4)).sizes == tuple(Size(n, n) for n in (1, 2, 3, 4))
+    assert shape(study, machine(num_nodes=4)).ranks == (1, 2, 3, 4)
 
 
 @pytest.mark.parametrize(
     ("asked", "sizes"),
     [
-        ({"nodes": [2, 8]}, [Size(2, 8), Size(8, 32)]),
-        ({"nodes": [2], "ranks_per_node": 2}, [Size(2, 4)]),
-        ({"ranks": [1, 2, 6]}, [Size(1, 1), Size(1, 2), Size(2, 6)]),
-        ({"ranks": [2, 6]}, [Size(1, 1), Size(1, 2), Size(2, 6)]),
-        ({"ranks": [2, 6], "base": "1"}, [Size(1, 1), Size(1, 2), Size(2, 6)]),
-        ({"ranks": [2, 6], "base": "smallest"}, [Size(1, 2), Size(2, 6)]),
-        ({"nodes": [2, 8], "base": "1"}, [Size(2, 8), Size(8, 32)]),
+        ({"nodes": [2, 8]}, [8, 32]),
+        ({"nodes": [2], "ranks_per_node": 2}, [4]),
+        ({"ranks": [1, 2, 6]}, [1, 2, 6]),
+        ({"ranks": [2, 6]}, [1, 2, 6]),
+        ({"ranks": [2, 6], "base": "1"}, [1, 2, 6]),
+        ({"ranks": [2, 6], "base": "smallest"}, [2, 6]),
+        ({"nodes": [2, 8], "base": "1"}, [8, 32]),
     ],
 )
 def test_sizes_as_they_were_asked_for(asked, sizes):
-    assert list(shape(load_study("weak-scaling", **asked), machine(ranks_per_node=4)).sizes) == sizes
+    assert list(shape(load_study("weak-scaling", **asked), machine(ranks_per_node=4)).ranks) == sizes
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,10 @@ def test_sizes_as_they_were_asked_for(asked, sizes):
         ),
         ({"partition": "fast"}, "no partition 'fast' on somewhere; choose one of: regular, debug"),
         ({"nodes": [1], "ranks": [1]}, "--ranks and --nodes exclude each other"),
-        ({"ranks_per_node": 65}, "65 ranks per node on somewhere, whose nodes have 64 usable cores"),
+        (
+            {"ranks_per_node": 65},
+            "65 ranks per node on device cpu of somewhere, whose nodes have room for 64",
+        ),
     ],
 )
 def test_what_a_system_cannot_do_is_one_line(asked, text):
@@ -95,21 +98,17 @@ def test_what_a_system_cannot_do_is_one_line(asked, text):
     assert "\n" not in str(caught.value)
 
 
-def nodes_of(cuts):
-    return [[size.num_nodes for size in cut] for cut in cuts]
-
-
 def test_sizes_share_jobs_as_far_as_the_policy_says():
-    sizes = [Size(2**k, 2**k) for k in range(8)]
-    assert nodes_of(tiers(sizes, Policy())) == [[1, 2, 4, 8], [8, 16, 32, 64], [64, 128]]
-    assert nodes_of(tiers(sizes, Policy(max_sizes=3))) == [[1, 2, 4], [4, 8, 16], [16, 32, 64], [64, 128]]
-    assert nodes_of(tiers(sizes, Policy(jobs="chained"))) == [[2**k] for k in range(8)]
-    assert nodes_of(tiers([Size(1, 1), Size(1, 4), Size(64, 256)], Policy())) == [[1, 1], [64]]
+    sizes = [2**k for k in range(8)]
+    assert tiers(sizes, Policy()) == [[1, 2, 4, 8], [8, 16, 32, 64], [64, 128]]
+    assert tiers(sizes, Policy(max_sizes=3)) == [[1, 2, 4], [4, 8, 16], [16, 32, 64], [64, 128]]
+    assert tiers(sizes, Policy(jobs="chained")) == [[2**k] for k in range(8)]
+    assert tiers([1, 1, 64], Policy()) == [[1], [64]]
 
 
 @given(st.sets(st.integers(1, 5000), min_size=1, max_size=20), st.integers(2, 6), st.integers(2, 16))
 def test_tiers_hold_what_the_policy_promises(nodes, max_sizes, max_factor):
-    cuts = nodes_of(tiers([Size(n, n) for n in nodes], Policy(max_sizes=max_sizes, max_factor=max_factor)))
+    cuts = tiers(nodes, Policy(max_sizes=max_sizes, max_factor=max_factor))
     assert {count for cut in cuts for count in cut} == nodes
     for tier in cuts:
         assert tier == sorted(set(tier))
@@ -205,14 +204,14 @@ def test_a_training_to_a_target_may_take_several_jobs_where_it_is_saved():
         f"about {math.ceil(jobs_of(plan)[0][0].seconds / 3600)} jobs, each from the last checkpoint on"
         in warnings[-1]
     )
-    assert plan.least_seconds(plan.launches) < 60
+    assert plan.seconds(plan.launches, to_end=False) < 60
     with pytest.raises(UsageError, match="checkpoints at shorter intervals"):
         jobs_of(to_a_target(every=0, max_seconds=9 * 3600.0), limit=3600)
 
 
 def test_one_that_ends_before_its_first_checkpoint_needs_no_more_than_that():
     plan = to_a_target(every=10**9, max_seconds=30.0)
-    assert plan.least_seconds(plan.launches) == plan.seconds(plan.launches)
+    assert plan.seconds(plan.launches, to_end=False) == plan.seconds(plan.launches)
 
 
 def test_a_partition_that_bills_more_nodes_than_needed_is_told():

@@ -3,17 +3,18 @@
 import pytest
 
 from dlscale.benchmarks.records.cell import Case
-from dlscale.benchmarks.study.plan import Launch, Plan, machine_pace, step_seconds
-from dlscale.benchmarks.study.sizes import Shape, Size
+from dlscale.benchmarks.study.plan import Launch, Plan, machine_pace
+from dlscale.benchmarks.study.sizes import Shape
 from dlscale.benchmarks.study.study import load_study
 from dlscale.models import load_workload
 from tests.made_records import make_record
 
 STEP = 0.08  # 4 ranks per node with a batch of 2, at a published 0.01 s per sample of a node
-BEGIN = 2.4 + 4 * STEP
 AUDITS = 0.25 + 4 * STEP + 2 * 1.0  # of a training: two steps, and a window in twice its time
-START = BEGIN + AUDITS
+START = 2.4 + 4 * STEP + AUDITS
 RULES = {"warmup_steps": 10, "min_windows": 5, "min_window_seconds": 1.0, "min_steps": 20}
+WINDOWS = 1.35 * 5 * 1.0  # with their warm-up
+LONG_STEPS = START + 2 * (STEP - 1.0)
 
 
 def a_cell(**changes):
@@ -26,26 +27,18 @@ def a_launch(*controls, block=0, **changes):
     return Launch(cases=tuple(Case(cell=cell, block=block, position=0) for cell in cells), data=None)
 
 
-def a_plan(*launches, budget="1s", rules=None, ranks_per_node=4, **options):
+def a_plan(*launches, budget=None, rules=None, ranks_per_node=4, **options):
+    shape = Shape(
+        ranks=(2,), ranks_per_node=ranks_per_node, num_cores=4, cores_per_rank=1, threads_per_rank=1
+    )
     return Plan(
         study=load_study("weak-scaling", budget=budget, rules=RULES | (rules or {})),
         launches=launches,
         num_launches=1,
-        shape=Shape(
-            sizes=(Size(1, 2),),
-            ranks_per_node=ranks_per_node,
-            num_cores=4,
-            cores_per_rank=1,
-            threads_per_rank=1,
-        ),
+        shape=shape,
         sample_seconds={"hep_cnn": 0.01},
         **options,
     )
-
-
-WINDOWS = 1.35 * 5 * 1.0  # with their warm-up
-LONG_STEPS = START + 2 * (STEP - 1.0)
-COMPILED = {"backend": "none", "compiled": True}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +50,12 @@ COMPILED = {"backend": "none", "compiled": True}
         ((), {}, {"min_window_seconds": 0.0, "warmup_steps": 30}, LONG_STEPS + (20 + 30) * STEP),
         (("train", "exchange"), {}, {}, START + WINDOWS + 0.6),
         (("train", "loader"), {}, {}, START + WINDOWS + 0.6),
-        (("train", "synthetic"), COMPILED, {}, 3 * 30 + START + AUDITS + 2 * WINDOWS),  # gate and cases
+        (
+            ("train", "synthetic"),
+            {"backend": "none", "compiled": True},
+            {},
+            3 * 30 + START + AUDITS + 2 * WINDOWS,
+        ),
         ((), {"framework": "tensorflow"}, {}, 5.7 + 4 * STEP + AUDITS + 0.25 + WINDOWS),
     ],
 )
@@ -72,26 +70,19 @@ def test_gradients_take_their_time_on_links():
     """On two nodes a ring has every gradient twice on half of a link, 4 bytes each."""
     cell = {"num_nodes": 2, "num_ranks": 2, "backend": "ring", "preset": "tiny"}
     exchange = 4 * load_workload("hep_cnn").preset("tiny").num_parameters / (1 << 10)  # seconds
-    ring, none = a_launch("train", "exchange", **cell), a_launch(**cell | {"backend": "none"})
-    served = a_launch(**cell | {"backend": "mpi_ps", "num_servers": 1})
 
-    def added(launch):
+    def added(*controls, **changes):
         """Exchanges of the estimate."""
-        linked = a_plan(launch, link_rate=1 << 10).seconds([launch]) - a_plan(launch).seconds([launch])
-        return linked / exchange
+        launch = a_launch(*controls, **cell | changes)
+        return (
+            a_plan(launch, link_rate=1 << 10).seconds([launch]) - a_plan(launch).seconds([launch])
+        ) / exchange
 
-    assert added(none) == 0
-    assert added(a_launch(**cell | {"num_nodes": 1})) == 0, "in memory"
+    assert added(backend="none") == added(num_nodes=1) == 0
     gates_and_audits, steps = 4 + 4 + 2, 20 + 10
-    assert added(ring) == pytest.approx(gates_and_audits + 2 * steps, rel=0.01)
-    assert added(served) == pytest.approx(2 * (added(ring) - steps), rel=0.01)
-
-
-def test_without_a_budget_windows_are_the_shortest():
-    launch = a_launch()
-    plan = a_plan(launch, budget=None)
-    assert plan.budget_per_case == 0
-    assert plan.seconds([launch]) == pytest.approx(START + 1.35 * 5)
+    ring = added("train", "exchange")
+    assert ring == pytest.approx(gates_and_audits + 2 * steps, rel=0.01)
+    assert added(backend="mpi_ps", num_servers=1) == pytest.approx(2 * (ring - steps), rel=0.01)
 
 
 def test_what_is_left_of_the_budget_is_shared_by_all_cases_but_short_ones():
@@ -101,43 +92,26 @@ def test_what_is_left_of_the_budget_is_shared_by_all_cases_but_short_ones():
     assert plan.budget_per_case == pytest.approx(share)
     assert plan.seconds(launches) == pytest.approx(100)
     assert plan.seconds(launches[:1]) == pytest.approx(START + share + 0.6)
-
-
-def test_a_part_of_a_study_has_the_share_of_the_whole():
-    launch = a_launch()
-    plan = a_plan(launch, budget="100s", known_budget_per_case=17.0)
-    assert plan.seconds([launch]) == pytest.approx(START + 17.0)
-
-
-def test_a_budget_without_cases_and_one_that_starting_has_used_up():
-    assert a_plan(budget="10s").budget_per_case == 10
-    assert a_plan(a_launch()).budget_per_case == pytest.approx(1 - START)
+    part = a_plan(launches[0], budget="100s", known_budget_per_case=17.0)
+    assert part.seconds(launches[:1]) == pytest.approx(START + 17.0 + 0.6)
+    assert (a_plan(a_launch()).budget_per_case, a_plan(budget="10s").budget_per_case) == (0, 10)
+    assert a_plan(a_launch(), budget="1s").budget_per_case == pytest.approx(1 - START)
 
 
 def test_a_slower_machine_takes_longer_but_for_the_length_of_windows():
     launch = a_launch(preset="tiny")
-    usual, slow = a_plan(launch, budget=None), a_plan(launch, budget=None, pace=1.5)
-    windows = 1.35 * 5
-    assert slow.seconds([launch]) - windows == pytest.approx(1.5 * (usual.seconds([launch]) - windows))
+    windows = 1.35 * 5 + 2.0
+    usual, slow = (a_plan(launch, pace=pace).seconds([launch]) - windows for pace in (1.0, 1.5))
+    assert slow == pytest.approx(1.5 * usual)
     assert 0.05 < machine_pace() < 50
 
 
-def test_published_speeds_are_those_of_a_node():
-    launch = a_launch(preset="paper")
-    alone = a_plan(launch, ranks_per_node=None).seconds([launch])
-    assert a_plan(launch).seconds([launch]) - alone == pytest.approx(8 * (STEP - STEP / 4))
-
-
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_without_a_published_speed_the_operations_of_three_forward_passes_count(device):
-    preset = load_workload("hep_cnn").preset("tiny")
-    cell = a_cell(preset="tiny", cores_per_rank=2, device=device)
-    speed = {"cpu": 2 * 50e9, "gpu": 5e12}[device]
-    assert step_seconds(cell) == pytest.approx(3 * 2 * preset.forward_flops_per_sample / speed)
+@pytest.mark.parametrize(("device", "speed"), [("cpu", 2 * 50e9), ("gpu", 5e12)])
+def test_without_a_published_speed_the_operations_of_three_forward_passes_count(device, speed):
+    flops = load_workload("hep_cnn").preset("tiny").forward_flops_per_sample
     launch = a_launch(preset="tiny", cores_per_rank=2, device=device)
-    assert a_plan(launch).seconds([launch]) == pytest.approx(
-        2.4 + 0.25 + 2.0 + 8 * step_seconds(cell) + 1.35 * 5
-    )
+    expected = 2.4 + 0.25 + 2.0 + 8 * (3 * 2 * flops / speed) + 1.35 * 5
+    assert a_plan(launch).seconds([launch]) == pytest.approx(expected)
 
 
 def test_workers_and_servers_fit_where_each_has_its_cores():
@@ -153,4 +127,3 @@ def test_the_digest_is_that_of_the_cells_whatever_their_order():
     first, second = a_launch(block=0), a_launch(block=1)
     assert a_plan(first, second).digest == a_plan(second, first).digest
     assert len({a_plan(first).digest, a_plan(second).digest, a_plan(first, second).digest}) == 3
-    assert (first.cell, first.id) == (first.cases[0].cell, first.cases[0].id)

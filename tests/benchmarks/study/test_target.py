@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tests.benchmarks.study.test_study import cells, plan
+from tests.benchmarks.study.plans import cells, plan
 
 
 def targets(**target):

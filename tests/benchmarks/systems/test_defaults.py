@@ -90,11 +90,11 @@ def test_data_belong_to_the_preset(options, data):
 @pytest.mark.parametrize(
     ("system", "asked", "words"),
     [
-        ("cori", {"device": "gpu"}, "--device gpu on cori, whose nodes have none; leave it out"),
+        ("cori", {"device": "gpu"}, "device gpu of cori, whose nodes have room for 0"),
         (
             "perlmutter",
             {"ranks_per_node": 8},
-            "8 ranks per node on device gpu of perlmutter, whose nodes have 4",
+            "8 ranks per node on device gpu of perlmutter, whose nodes have room for 4",
         ),
     ],
 )
