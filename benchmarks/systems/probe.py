@@ -76,7 +76,7 @@ def read_machine(ask: Ask, kernel_files: Path = Path("/sys")) -> Facts:
         "node": _node(ask),
         "devices": _gpus(ask),
         "fabric": read_network(kernel_files / "class"),
-        "cluster": _slurm(ask) or _pbs(ask),
+        "cluster": next((found for found in (_slurm(ask), _pbs(ask)) if found["partitions"]), {}),
     }
 
 
@@ -150,7 +150,7 @@ def _slurm(ask: Ask) -> Facts:
     rows = _rows(ask("scontrol", "show", "partition", "-o")) if config else []
     nodes = _rows(ask("scontrol", "show", "node", "-o")) if rows else []
     kinds = [(node.get("Partitions", "").split(","), _slurm_kind(node)) for node in nodes]
-    partitions = []
+    partitions: dict[str, Facts] = {}
     for row in rows:
         name = row.get("PartitionName")
         own = Counter(kind for names, kind in kinds if kind and name in names)
@@ -160,10 +160,15 @@ def _slurm(ask: Ask) -> Facts:
             gpus = own.most_common(1)[0][0].num_gpus if own else 0
             directives = [f"--partition={name}", *([f"--gpus-per-node={gpus}"] if gpus else [])]
             limits = (row.get("MaxNodes"), row.get("MaxTime"))
-            partitions.append(_partition(name, num_nodes, own, limits, directives))
-    default = next((row.get("PartitionName") for row in rows if row.get("Default") == "YES"), None)
-    named = {"name": config.get("ClusterName"), "connects": config.get("MpiDefault", "none") != "none"}
-    return _cluster("slurm", "srun", partitions, default, **named)
+            is_default = row.get("Default") == "YES"
+            partitions[name] = _partition(num_nodes, own, limits, directives, is_default=is_default)
+    return {
+        "scheduler": "slurm",
+        "launcher": "srun",
+        "partitions": partitions,
+        "name": config.get("ClusterName"),
+        "connects": config.get("MpiDefault", "none") != "none",
+    }
 
 
 # In "gpu:a100:4(S:0-3),craynetwork:4" after what is in parentheses is gone: gres.conf(5).
@@ -190,17 +195,17 @@ def _slurm_kind(row: dict[str, str]) -> NodeKind | None:
 def _pbs(ask: Ask) -> Facts:
     nodes = [row for _, row in _blocks(ask("pbsnodes", "-a")) if "offline" not in row.get("state", "")]
     kinds = Counter(filter(None, map(_pbs_kind, nodes)))
-    partitions = [
-        _partition(
-            *(name, kinds.total(), kinds),  # PBS does not say which nodes a queue has
+    partitions = {
+        name: _partition(
+            *(kinds.total(), kinds),  # PBS does not say which nodes a queue has
             limits=(row.get("resources_max.nodect"), row.get("resources_max.walltime")),
             directives=[f"-q {name}"],
         )
         for name, row in (_blocks(ask("qstat", "-Q", "-f")) if kinds else ())
         if (row.get("queue_type"), row.get("enabled"), row.get("started")) == ("Execution", "True", "True")
-    ]
+    }
     launcher = "pals" if is_pals(ask("mpiexec", "--version")) else "mpiexec"
-    return _cluster("pbs", launcher, partitions, default=None, name=None, connects=True)
+    return {"scheduler": "pbs", "launcher": launcher, "partitions": partitions, "connects": True}
 
 
 def _pbs_kind(row: dict[str, str]) -> NodeKind | None:
@@ -210,41 +215,24 @@ def _pbs_kind(row: dict[str, str]) -> NodeKind | None:
 
 
 def _partition(
-    name: str,
     num_nodes: int,
     kinds: Counter[NodeKind],
     limits: tuple[str | None, str | None],
     directives: list[str],
+    *,
+    is_default: bool = False,
 ) -> Facts:
     """A partition or queue that takes jobs. `limits`: nodes and wall time of a job, as the scheduler prints them."""
     most, clock = _number(limits[0]), re.fullmatch(r"(?:(\d{1,6})-)?(\d{1,6}):(\d\d):\d\d", limits[1] or "")
     days, hours, minutes = (int(word or 0) for word in clock.groups()) if clock else (0, 0, 0)
     minutes += 60 * (24 * days + hours)
     return {
-        "name": name,
+        "is_default": is_default,
         "kinds": [kind for kind, _ in kinds.most_common()],
         "directives": directives,
         "num_nodes": num_nodes,
         "max_nodes": most if most and most < num_nodes else None,
         "max_walltime": None if not minutes else f"{minutes} min" if minutes % 60 else f"{minutes // 60} h",
-    }
-
-
-def _cluster(
-    scheduler: str, launcher: str, partitions: list[Facts], default: str | None, **more: Any
-) -> Facts:
-    """The scheduler with its default partition, or the largest one; empty where no partition takes jobs."""
-    if not partitions:
-        return {}
-    named = {partition["name"]: partition for partition in partitions}
-    partition = named.get(default) or max(partitions, key=lambda partition: partition["num_nodes"])
-    return {
-        "scheduler": scheduler,
-        "launcher": launcher,
-        "partitions": list(named.values()),
-        "partition": partition["name"],
-        "kind": next(iter(partition["kinds"]), None),
-        **more,
     }
 
 

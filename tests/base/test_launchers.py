@@ -162,22 +162,6 @@ def test_what_cannot_be_said_is_an_error():
         command_line("jsrun", start)
 
 
-def test_variables_reach_the_ranks_as_they_are(tmp_path: Path):
-    """Through env and a launcher that hands its environment on."""
-    (tmp_path / "srun").write_text(
-        '#!/bin/sh\nwhile [ "$1" != python ]; do shift; done\necho "$KMP_AFFINITY|$ODD"\n'
-    )
-    (tmp_path / "srun").chmod(0o755)
-    done = subprocess.run(
-        command_line("srun", START),
-        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "fine,compact,1,0|a $b {{c}}\n"
-
-
 def test_binding_imports_nothing_heavy():
     program = (
         "import sys, dlscale.benchmarks.rank.process; "

@@ -12,7 +12,7 @@ from dlscale.base.quantities import (
     parse_sizes,
     split_list,
 )
-from dlscale.benchmarks.systems.system import System, facts
+from dlscale.benchmarks.systems.system import System
 
 KIB, MIB = 2**10, 2**20
 READ = {
@@ -103,11 +103,6 @@ def described(**changes):
 def fabric(**limits):
     fact = {"value": "8 GB/s", "source": "docs", "kind": "table"} | limits
     return described(fabric={"name": {"value": "Aries", "source": "docs"}, "bandwidth": fact})
-
-
-def test_facts_know_their_places():
-    assert [place for place, _ in facts(fabric())] == ["node.cores", "fabric.name", "fabric.bandwidth"]
-    assert fabric().fabric.bandwidth.number == 8e9
 
 
 def test_where_sources_differ_a_quantity_has_limits():

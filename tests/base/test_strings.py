@@ -73,7 +73,7 @@ def test_every_string_of_every_model_is_refused_or_made_visible():
         if typing.get_origin(annotation) is not typing.ClassVar
         for kind in strings(annotation)
     ]
-    assert len(fields) > 350  # the models are found
+    assert len(fields) > 250  # the models are found
     unsafe = [place for place, kind in fields if not is_safe(kind)]
     assert not unsafe
 

@@ -46,14 +46,6 @@ def test_no_entry_of_pythonpath_means_the_working_folder(value, kept):
     assert passed_on(LAUNCH, {"PYTHONPATH": value}).get("PYTHONPATH") == kept
 
 
-def test_what_a_user_tuned_in_vain_is_named():
-    inherited = dict.fromkeys(
-        ("UCX_TLS", "SLURM_JOB_ID", "TF_CONFIG", "PATH", "LD_PRELOAD", "I_MPI_ROOT"), "x"
-    )
-    assert withheld(LAUNCH, inherited) == ["LD_PRELOAD", "UCX_TLS"]
-    assert withheld(JOB, inherited) == []
-
-
 @pytest.mark.parametrize(
     ("variables", "remedy"),
     [
