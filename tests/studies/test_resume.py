@@ -79,7 +79,7 @@ def test_trainings_to_a_target_killed_at_five_moments_have_the_records_of_those_
     whole = undisturbed.run(*TO_TARGET, study="time-to-solution")
     assert whole.returncode == 0, whole.stdout + whole.stderr
     seed = killed_and_resumed(
-        bench, bench.command(*TO_TARGET, study="time-to-solution"), kills=5, longest=0.4, training=True
+        bench, bench.command(*TO_TARGET, study="time-to-solution"), kills=5, longest=1.5, training=True
     )
     expected, found = trainings(undisturbed), trainings(bench)
     assert len(expected) == 2
