@@ -33,7 +33,6 @@ BETWEEN_GPUS = with_capability("between_gpus")  # measured only where named: the
 OWN = ("ring", *BETWEEN_GPUS)  # measured in the environment that this program runs in
 # A study's backend `mpi` is the allreduce of the installed MPI; here each MPI has its own environment.
 MPI_PEERS = ("mpich", "openmpi", "intelmpi")
-PIP_SECONDS = 1800
 
 
 class PeerSetting(Frozen):
@@ -119,35 +118,24 @@ def set_up(peer: Peer, *, tell: Callable[[str], None]) -> str | None:
 
     `tell` is called with a line before each step.
     """
-    failure = None
+    failure, target = None, peer.installation()
     installed = {name: version.partition("+")[0] for name, version in peer.versions().items()}  # 2.13.0+cpu
     if installed != {name: version for name, version in pins().items() if name in peer.packages}:
+        packages = [name for name in peer.packages if name != "horovod"]
+        tell(f"{peer.name}: installing {', '.join(packages)}")
         try:
-            _install(peer, lambda text: tell(f"{peer.name}: {text}"))
+            make_folder(target.prefix.parent)
+            venv.create(target.prefix, with_pip=True, clear=True)
+            done = subprocess.run(
+                [target.python, "-P", "-m", "pip", "install", "--quiet", *packages],
+                check=False,
+                env=passed_on(BUILD) | {"PIP_CONSTRAINT": str(checkout() / "constraints.txt")},
+            )
+            if done.returncode != 0:
+                raise UsageError("pip install failed, and its output says why")
+            if "horovod" in peer.packages:
+                build_horovod(target, tell=lambda text: tell(f"{peer.name}: {text}"))
         except (UsageError, OSError, subprocess.SubprocessError) as error:
             failure = " ".join(redact(str(error)).split())
     tell(f"{peer.name}: {f'not installed: {failure}' if failure else 'ready'}")
     return failure
-
-
-def _install(peer: Peer, tell: Callable[[str], None]) -> None:
-    target = peer.installation()
-    tell("creating its environment")
-    make_folder(target.prefix.parent)
-    venv.create(target.prefix, with_pip=True, clear=True)
-    packages = [name for name in peer.packages if name != "horovod"]
-    tell(f"installing {', '.join(packages)}")
-    done = subprocess.run(
-        [target.python, "-P", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *packages],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        env=passed_on(BUILD) | {"PIP_CONSTRAINT": str(checkout() / "constraints.txt")},
-        timeout=PIP_SECONDS,
-    )
-    if done.returncode != 0:
-        output = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["it printed nothing"]
-        raise UsageError(f"pip install: {next((it for it in output if it.startswith('ERROR')), output[-1])}")
-    if "horovod" in peer.packages:
-        build_horovod(target, tell=tell)

@@ -52,7 +52,8 @@ def test_a_second_time_nothing_is_installed(setup: Setup, backend: str):
     (peer,) = choose_peers([backend])
     assert str(peer.unusable()).endswith("make collectives-setup installs it")
     status, told = setup(backend)
-    assert (status, told[0], told[-1]) == (0, f"{backend}: creating its environment", f"{backend}: ready")
+    listed = ", ".join(name for name in peer.packages if name != "horovod")
+    assert (status, told[0], told[-1]) == (0, f"{backend}: installing {listed}", f"{backend}: ready")
     assert ("horovod: compiling" in told) == (backend == "horovod")
     assert peer.unusable() is None
     assert set(peer.versions()) == set(peer.packages)
@@ -60,11 +61,11 @@ def test_a_second_time_nothing_is_installed(setup: Setup, backend: str):
 
 
 def test_a_failure_is_told_and_tried_again(setup: Setup):
-    status, told = setup("mpich", "WARNING: x\nERROR: no network\nERROR: no mpich")
+    status, told = setup("mpich", "no network")
     assert (status, told[-2:]) == (
         2,
         [
-            "mpich: not installed: pip install: ERROR: no network",
+            "mpich: not installed: pip install failed, and its output says why",
             "not installed: MPICH (see the errors above)",
         ],
     )
