@@ -15,14 +15,9 @@ DEEPEST = 64
 LARGEST_INTEGER = 2**64
 
 
-def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises ValueError."""
-    return _checked(json.loads, text)
-
-
 def parse_json_object(text: str | bytes) -> dict[str, Any]:
     """The value of a JSON text that is an object. Raises ValueError."""
-    value = parse_json(text)
+    value = _checked(json.loads, text)
     if not isinstance(value, dict):
         raise ValueError(f"a JSON object was expected, not {type(value).__name__}")
     return value

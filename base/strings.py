@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
@@ -23,7 +23,6 @@ _HIDDEN = (
 )
 _HIDDEN_PATTERN = re.compile(f"[{_HIDDEN}]")
 _OF_A_TERMINAL = re.compile(r"(\x1b\[[0-9;]*m|\r\n)")  # what sets a colour, and the end of a line
-T = TypeVar("T")
 
 
 def plural(count: float, noun: str) -> str:
@@ -80,18 +79,3 @@ def _visible_within(value: Any) -> Any:
 
 
 Data = Annotated[Any, AfterValidator(_visible_within)]  # of JSON or TOML, of no form that is known
-
-
-def as_cell(value: T) -> T | str:
-    """A value as a cell of a CSV file that no spreadsheet takes for a formula: text that begins like one gets a quote.
-
-    See https://owasp.org/www-community/attacks/CSV_Injection; text that is a number stays one.
-    """
-    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA) and not _NUMBER.fullmatch(value):
-        return f"'{value}"
-    return value
-
-
-# The wide ones are formulas where Japanese or Chinese is written.
-_FORMULA = ("=", "+", "-", "@", "|", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|-|[+-]?(inf|nan)")

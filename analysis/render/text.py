@@ -19,10 +19,11 @@ from dlscale.analysis.tables import columns, launches, ranks, trainings, windows
 from dlscale.analysis.text import escape_latex
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
-from dlscale.base.strings import as_cell
 
 Format = Literal["csv", "parquet"]
 LARGEST = 2**63  # of an integer
+# Begins of cells that spreadsheets compute; the wide ones are formulas where Japanese or Chinese is written.
+_FORMULA = ("=", "+", "-", "@", "|", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 COUNT = re.compile(r"num_\w+|\w+_bytes|\w+_n|window|rank|slowest_rank")  # columns of whole numbers
 # Emphasis, code, HTML, tables, mathematics, entities and links, but not an interval in brackets.
 _MARKUP = re.compile(r"([\\`*<|~$]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|\](?=[(\[:]))")
@@ -224,3 +225,17 @@ def _tabular(table: pd.DataFrame) -> list[str]:
     lines = ["    " + " & ".join(f"{{{escape_latex(cell)}}}" for cell in row) + " \\\\" for row in rows]
     rule = "    \\hline"
     return [f"  \\begin{{tabular}}{{{places}}}", rule, lines[0], rule, *lines[1:], rule, "  \\end{tabular}"]
+
+
+def as_cell(value: Any) -> Any:
+    """A value as a cell of a CSV file that no spreadsheet takes for a formula: text that begins like one gets a quote.
+
+    See https://owasp.org/www-community/attacks/CSV_Injection; text that is a number stays one, and so does "-".
+    """
+    if not isinstance(value, str) or value == "-" or not value.lstrip(" ").startswith(_FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value

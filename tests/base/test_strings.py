@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from dlscale.base.strings import Name, as_cell, visible
+from dlscale.analysis.render.text import as_cell
+from dlscale.base.strings import Name, visible
 
 HOSTILE = "../a\x1b[2J\u202ecod\x00\x9b\u2028\U000e0041"
 FOLDERS = ("base", "models", "collectives", "benchmarks", "analysis")

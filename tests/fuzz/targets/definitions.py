@@ -10,7 +10,7 @@ from dlscale.analysis.published.catalogue import Catalogue, load_published
 from dlscale.analysis.published.verdicts import load_publication
 from dlscale.base.definitions import load_file
 from dlscale.base.hostlist import expand_hostlist
-from dlscale.base.parsing import parse_json, parse_toml
+from dlscale.base.parsing import parse_json_object, parse_toml
 from dlscale.base.quantities import (
     format_seconds,
     format_size,
@@ -53,7 +53,7 @@ def of_published(name: str) -> Target:
 
 
 TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
-    "JSON": (parse_json, '{"a": [1, {"b": "c"}], "d": 1.5e3, "e": null}'),
+    "JSON": (parse_json_object, '{"a": [1, {"b": "c"}], "d": 1.5e3, "e": null}'),
     "TOML": (parse_toml, 'a.b.c = 1\n[d]\ne = [{f = "g"}, 2020-01-01]\n'),
     "counts": (parse_counts, "1,2,4:64:x2 7:9"),
     "size": (lambda text: format_size(parse_size(text)), "4KiB"),
