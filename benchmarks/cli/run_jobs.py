@@ -14,7 +14,7 @@ from dlscale.base.strings import plural
 from dlscale.benchmarks.cli.plan_table import say_plan
 from dlscale.benchmarks.cli.streams import say, show_table
 from dlscale.benchmarks.jobs import submission
-from dlscale.benchmarks.jobs.jobs import Job
+from dlscale.benchmarks.jobs.jobs import Job, cut
 from dlscale.benchmarks.launch.campaign import Campaign, open_campaign
 from dlscale.benchmarks.study.plan import Launch, launches_needed, num_comparisons
 
@@ -28,7 +28,7 @@ def jobs_of(
     first_index: int = 0,
 ) -> tuple[Job, ...]:
     """The jobs of those launches; prints what they measure, and warnings. Raises UsageError if they cost more."""
-    jobs, warnings = submission.jobs_of(campaign, launches, limit, first_index=first_index)
+    jobs, warnings = cut(campaign.plan, launches, campaign.system, limit=limit, first_index=first_index)
     submission.check_node_hours(jobs, max_node_hours)
     say_plan(campaign, launches)
     for warning in warnings:

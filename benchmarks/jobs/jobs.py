@@ -30,7 +30,8 @@ from dlscale.base.files import APPENDED, locked, make_folder, open_regular, read
 from dlscale.base.parsing import parse_json_object
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.study.plan import Launch, Plan
-from dlscale.benchmarks.systems.system import Policy
+from dlscale.benchmarks.study.sizes import chosen_partition
+from dlscale.benchmarks.systems.system import System
 
 START_SECONDS = 60.0  # before the first launch of a job: modules, staging, probing the nodes
 WARN_SECONDS = 120  # before the end of its wall time a job gets SIGTERM
@@ -60,21 +61,22 @@ class Job(Frozen):
 
 
 def cut(
-    plan: Plan,
-    launches: Sequence[Launch],
-    policy: Policy,
-    *,
-    limit: float = math.inf,
-    min_nodes: int = 1,
-    first_index: int = 0,
+    plan: Plan, launches: Sequence[Launch], system: System, *, limit: float | None, first_index: int = 0
 ) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-    """The jobs that run `launches` of `plan`, and warnings. `limit`: most seconds of a job.
-    `min_nodes`: fewest nodes of a job, as the partition demands or bills.
+    """The jobs that run `launches` of `plan`, and warnings. `limit`: most seconds of a job; None: unknown.
 
     A tier's blocks stay whole where that is possible, so that compared cases run in one job. A training with
     checkpoints may take more than one job: this cuts the first, `resume` the next. Raises UsageError if a single launch
     does not fit into a job.
     """
+    policy, partition = system.policy, chosen_partition(plan.study, system)
+    fewest = partition.min_nodes.value if partition.min_nodes else 1
+    allowed = (partition.max_nodes or partition.num_nodes).value
+    most = max((launch.cell.num_nodes for launch in launches), default=fewest)
+    if most > allowed:
+        raise UsageError(
+            f"ranks and servers need {most} nodes of {system.name}, which allows {allowed} per job; ask for fewer"
+        )
 
     def seconds_of(members: Launches, *, to_end: bool = True) -> float:
         """Wall time for those launches, margin and warning included."""
@@ -82,13 +84,17 @@ def cut(
 
     parts: list[Launches] = []
     warnings: list[str] = []
+    if limit is None:
+        limit = math.inf
+        warnings.append("the partition's wall-time limit is unknown; set one with --walltime")
+    if most < fewest:
+        warnings.append(f"jobs need at most {most} nodes, and the partition bills at least {fewest}")
     for _, tier in groupby(launches, key=lambda launch: launch.cases[0].block // plan.num_launches):
         units = [tuple(block) for _, block in groupby(tier, key=lambda launch: launch.cases[0].block)]
         if (longest := max(map(seconds_of, units))) > limit:
             units = [(launch,) for block in units for launch in block]
-            most = max(launch.cell.num_nodes for (launch,) in units)
             warnings.append(
-                f"a block on up to {most} nodes needs {format_seconds(longest)}, more than the {format_seconds(limit)} "
+                f"a block needs {format_seconds(longest)}, more than the {format_seconds(limit)} "
                 "of a job: its cases run in several jobs, and across jobs nothing is paired"
             )
         members: Launches = ()
@@ -117,7 +123,7 @@ def cut(
             Job(
                 index=index,
                 launches=members,
-                num_nodes=max(min_nodes, *(launch.cell.num_nodes for launch in members)),
+                num_nodes=max(fewest, *(launch.cell.num_nodes for launch in members)),
                 seconds=min(seconds, limit),
                 budget_per_case=plan.budget_per_case,
             )

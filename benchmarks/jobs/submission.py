@@ -7,7 +7,6 @@ On a machine that is not the system's own, a rehearsal writes the scripts that t
 from __future__ import annotations
 
 import json
-import math
 import os
 import shlex
 import shutil
@@ -22,7 +21,7 @@ from dlscale.base.files import make_folder, write_atomically
 from dlscale.base.quantities import format_seconds
 from dlscale.base.redaction import redact
 from dlscale.base.schedulers import SCHEDULERS
-from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles, JobState, all_jobs, cut
+from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles, JobState, all_jobs
 from dlscale.benchmarks.jobs.script import batch_script
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
 from dlscale.benchmarks.study.plan import Launch
@@ -68,7 +67,7 @@ def submit(campaign: Campaign, jobs: Sequence[Job], *, account: str | None) -> l
         files = JobFiles(campaign.store.folder, job.name)
         text = job_script(campaign, job, account=account, after=after)
         command = [*commands.submit, str(files.path("sh").absolute())]
-        _check_program(command[0])
+        _require(command[0])
         files.write(job, text)
         files.accepted("")  # whoever is killed now, or gets no answer, does not submit it again
         done = _run(command, campaign.store.folder)
@@ -108,6 +107,7 @@ def _scheduler_states(commands: Scheduler, ids: Sequence[str]) -> Mapping[str, S
     if not ids:
         return {}
     query = commands.query(ids)
+    _require(query[0])
     done = _run(query)
     if done.returncode == 0:
         return commands.states(done.stdout, ids)
@@ -118,14 +118,8 @@ def _scheduler_states(commands: Scheduler, ids: Sequence[str]) -> Mapping[str, S
     return {job: state for job in ids for state in _scheduler_states(commands, [job]).values()}
 
 
-def _check_program(name: str) -> None:
-    if not shutil.which(name):
-        raise UsageError(f"no {name} here; run this where the system's scheduler can be reached")
-
-
 def _run(command: Sequence[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """The finished command. Raises UsageError if it does not exist or does not answer."""
-    _check_program(command[0])
+    """The finished command. Raises UsageError if it does not answer."""
     try:
         return subprocess.run(
             list(command),
@@ -138,6 +132,11 @@ def _run(command: Sequence[str], cwd: Path | None = None) -> subprocess.Complete
         )
     except subprocess.TimeoutExpired:
         raise UsageError(f"{command[0]} did not answer for {COMMAND_SECONDS} s; try again later") from None
+
+
+def _require(name: str) -> None:
+    if not shutil.which(name):
+        raise UsageError(f"no {name} here; run this where the system's scheduler can be reached")
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -171,38 +170,6 @@ def results_folder(system: System, results: Path, *, named: bool) -> Path:
             "set it, or give --results"
         )
     return Path(path)
-
-
-def jobs_of(
-    campaign: Campaign, launches: Sequence[Launch], limit: float | None, *, first_index: int = 0
-) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-    """The jobs that run those launches, with a limit in seconds if it is known, and warnings. Raises UsageError."""
-    if not launches:
-        return (), ()
-    system = campaign.system
-    partition = chosen_partition(campaign.plan.study, system)
-    most = (partition.max_nodes or partition.num_nodes).value
-    for cell in (launch.cell for launch in launches):
-        if cell.num_nodes > most:
-            raise UsageError(
-                f"{cell.num_ranks} ranks with {cell.num_servers} servers need {cell.num_nodes} nodes of "
-                f"{system.name}, which allows {most} per job; ask for fewer"
-            )
-    least = partition.min_nodes.value if partition.min_nodes else 1
-    jobs, warnings = cut(
-        campaign.plan,
-        launches,
-        system.policy,
-        limit=limit or math.inf,
-        min_nodes=least,
-        first_index=first_index,
-    )
-    if limit is None:
-        warnings += ("the partition's wall-time limit is unknown; set one with --walltime",)
-    most = max(launch.cell.num_nodes for launch in launches)
-    if most < least:
-        warnings += (f"jobs need at most {most} nodes, and the partition bills at least {least}",)
-    return jobs, warnings
 
 
 def check_node_hours(jobs: Sequence[Job], most: float | None) -> None:

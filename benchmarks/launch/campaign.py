@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dlscale.base import launchers, redaction
 from dlscale.base.files import make_folder
-from dlscale.base.launchers import Flavour, Start
+from dlscale.base.launchers import Flavour
 from dlscale.base.quantities import Count, Quantity, TextFact
 from dlscale.base.variables import JOB, LAUNCH, passed_on, withheld
 from dlscale.benchmarks.launch import own_models, signals, supervisor
@@ -86,32 +86,23 @@ class Campaign:
         cell, spool = launch.cell, self.spool_folder / launch.id
         program = [str(self.installation.python), *WORKER, str(spool)]
         variables = self.variables(launch)
-        if self.system.has_jobs:
-            start = start_on(
-                self.system,
-                chosen_partition(self.plan.study, self.system),
-                nodes=self.nodes[: cell.num_nodes],
-                num_ranks=cell.num_processes,
-                variables=variables,
-                program=program,
-                ranks_per_node=self._ranks_per_node(launch),
-            )
-            start = replace(start, folder=str(spool), unnamed_nodes=0 if self.nodes else cell.num_nodes)
-        else:
-            start = Start(
-                num_ranks=cell.num_processes,
-                ranks_per_node=cell.num_processes,
-                cpus_per_rank=cell.cores_per_rank,
-                variables=variables,
-                program=program,
-                folder=str(spool),
-            )
+        has_jobs, study = self.system.has_jobs, self.plan.study
+        start = start_on(
+            self.system,
+            chosen_partition(study, self.system) if has_jobs else None,
+            nodes=self.nodes[: cell.num_nodes],
+            num_ranks=cell.num_processes,
+            variables=variables,
+            program=program,
+            ranks_per_node=self._ranks_per_node(launch) if has_jobs else cell.num_processes,
+        )
+        unnamed = cell.num_nodes if has_jobs and not self.nodes else 0
         return launchers.command_line(
             self.system.launcher,
-            start,
+            replace(start, folder=str(spool), unnamed_nodes=unnamed),
             mpiexec_path=self.installation.mpiexec,
             flavour=self.flavour,
-            oversubscribed=not self.system.has_jobs and self.plan.sharing(cell) > 1,
+            oversubscribed=not has_jobs and self.plan.sharing(cell) > 1,
         )
 
     def variables(self, launch: Launch) -> dict[str, str]:

@@ -117,7 +117,7 @@ def cpus_per_rank(system: System, ranks_per_node: int) -> int:
 
 def start_on(
     system: System,
-    partition: Partition,
+    partition: Partition | None,  # None: this machine
     *,
     nodes: tuple[str, ...],
     num_ranks: int,
@@ -135,7 +135,10 @@ def start_on(
         ranks_per_node=min(share, num_ranks),
         cpus_per_rank=cpus_per_rank(system, share),
         devices_per_rank=devices,
-        launch_options=(*partition.launch_options, *(placement.launch_options if placement else ())),
+        launch_options=(
+            *(partition.launch_options if partition else ()),
+            *(placement.launch_options if placement else ()),
+        ),
         variables=variables,
         program=program,
     )

@@ -2,14 +2,12 @@
 
 import itertools
 import math
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import cut
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape, tiers
@@ -47,8 +45,8 @@ def planned(system, name="weak-scaling", data="synthetic", **changes):
     return expand(study, environment="site", shape=shape(study, system), data=data, policy=system.policy)
 
 
-def jobs_of(plan, **more):
-    return cut(plan, plan.launches, Policy(), **more)
+def jobs_of(plan, limit=math.inf):
+    return cut(plan, plan.launches, machine(), limit=limit)
 
 
 def test_the_usual_sizes_are_powers_of_two_and_another_one_and_a_single_rank():
@@ -216,7 +214,8 @@ def test_one_that_ends_before_its_first_checkpoint_needs_no_more_than_that():
 
 def test_a_partition_that_bills_more_nodes_than_needed_is_told():
     partitions = {"regular": {"num_nodes": fact(100), "min_nodes": fact(16)}}
-    campaign = SimpleNamespace(system=machine(partitions=partitions), plan=planned(machine(), nodes=[1, 2]))
-    jobs, warnings = submission.jobs_of(campaign, campaign.plan.launches, None)
-    assert [job.num_nodes for job in jobs] == [16]
-    assert warnings[-1] == "jobs need at most 2 nodes, and the partition bills at least 16"
+    plan = planned(machine(), nodes=[1, 2])
+    (job,), warnings = cut(plan, plan.launches, machine(partitions=partitions), limit=None)
+    assert job.num_nodes == 16
+    assert "wall-time limit is unknown" in warnings[0]
+    assert warnings[1] == "jobs need at most 2 nodes, and the partition bills at least 16"
