@@ -4,8 +4,11 @@ import stat
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from dlscale.benchmarks.cli import VERBS, cli
 from dlscale.benchmarks.cli.options import choose_study
 
 LOCAL = """
@@ -40,13 +43,10 @@ def told(mistake, tmp_path):
         ("rnu", ["no verb 'rnu' (did you mean run?)"]),
         ("system shw", ["no such command 'shw'"]),
         ("new mine", ["the file's name must end in .py"]),
-        ("predict weak-scaling --results=", ["--results : results is empty; give a value"]),
         ("report --xyzzy", ["see: dlscale report --help"]),
         ("collectives --operations alreduce", ["(did you mean allreduce?)"]),
-        ("figures --published goyal-9", ["did you mean goyal-"]),
         ("run weak-scaling --backends=", ["--backends : backends is empty; give a value"]),
         ("run weak-scaling --batch -4", ["--batch -4: input should be greater than 0"]),
-        ("run weak-scaling --set ring.tems=2", ["(did you mean teams?)"]),
         ("run weak-scaling --set launcher=torchrn", ["torchrn", "did you mean torchrun?"]),
         ("run weak-scaling --set launcher=srun", ["launcher=srun on local", "where scheduler is none"]),
         (
@@ -55,13 +55,7 @@ def told(mistake, tmp_path):
         ),
         ("export tydy", ["no such command 'tydy'"]),
         ("run weakscaling", ["no study 'weakscaling' (did you mean weak-scaling?); choose one of: "]),
-        ("run weak-scaling --workloads hepcnn", ["did you mean hep_cnn?"]),
         ("run", ["missing argument 'STUDY'"]),
-        ("run weak-scaling --colour red", ["--colour"]),
-        (
-            "run weak-scalign",
-            ["'weak-scalign'", "strong-scaling, time-to-solution, weak-scaling"],
-        ),
         ("run weak-scaling --system cory", ["no system 'cory' (did you mean cori?)", "local"]),
         ("run weak-scaling --system none.toml", ["none.toml cannot be read"]),
         (
@@ -70,25 +64,19 @@ def told(mistake, tmp_path):
         ),
         ("run weak-scaling --backends nccl", ["nccl", "device cpu", "only gpu"]),
         ("run weak-scaling --device tpu", ["--device tpu: ", "input should be 'cpu' or 'gpu'"]),
-        ("run weak-scaling --ranks none", ["'none'", "1:512:x2"]),
-        ("run weak-scaling --ranks 1:9999999999", ["'1:9999999999'", "1:512:x2"]),
+        ("run weak-scaling --ranks 1:9999999999", ["--ranks 1:9999999999", "1:512:x2"]),
         ("run weak-scaling --ranks ,", ["--ranks ,: value should have at least 1 item"]),
         ("run weak-scaling --launches 100000000", ["launches", "10000"]),
-        ("run weak-scaling --set seed=4294967296", ["seed", "4294967295"]),
-        (f"run weak-scaling --budget {'9' * 400}", ["longer than any duration"]),
+        (f"run weak-scaling --budget {'9' * 400}", ["is not a duration"]),
         (f"run weak-scaling --set rules.max_steps={'9' * 400}", ["max_steps", "1000000000000"]),
         (f"run weak-scaling --data {'x' * 5000}", ["file name too long"]),
-        (f"report --results {'x' * 5000}", ["file name too long"]),
         ("run weak-scaling --momentum 0.9", ["No such option '--momentum'; see: dlscale run --help"]),
         ("run weak-scaling --set rules.max_step=9", ["no field 'rules.max_step'", "rules.max_steps"]),
         ("run weak-scaling --set xyz=9", ["no field 'xyz'", "docs/commands.md"]),
         ("run weak-scaling --set max_steps", ["write NAME=VALUE"]),
-        ("run weak-scaling --set max_steps=many", ["--set max_steps=many: input should be a valid integer"]),
         ("run weak-scaling --set batch=8 --batch 8", ["a flag and --set batch say the same field"]),
         ("run weak-scaling --set seed=8 --set SEED=9 --set seed=9", ["--set seed is given twice"]),
-        ("run weak-scaling --set controls=profil", ["profil: ", "or 'profile'"]),
         ("run time-to-solution --set controls=loader", ["controls=loader in time-to-solution"]),
-        ("run weak-scaling --batch many", ["--batch many: input should be a valid integer"]),
         ("run weak-scaling --data nothing.h5", ["nothing.h5", "no file"]),
         ("run weak-scaling --nodes 2", ["--nodes on local", "1 node"]),
         ("run weak-scaling --account m1", ["--account", "no scheduler"]),
@@ -104,7 +92,6 @@ def told(mistake, tmp_path):
             "run time-to-solution --set target.max_seconds=0.001s",
             ["max_seconds", "greater than or equal to 1"],
         ),
-        ("predict", ["missing argument", "weak-scaling"]),
         ("report --results /nowhere", ["no study in /nowhere", "dlscale run"]),
         ("system show cory", ["no system 'cory'", "local"]),
         ("doctor --require rung", ["'rung'", "ring"]),
@@ -183,3 +170,24 @@ def test_the_mpiexec_of_another_mpi(told, tmp_path, says, expected):
     said = told("run", "weak-scaling", "--system", str(path))
     for part in expected:
         assert part in said
+
+
+def flags(command, context):
+    """The distinct flags of a command and of those below it."""
+    found = {word for option in command.params for word in option.opts if word.startswith("--")}
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+        found |= flags(command.get_command(context, name), context)
+    return found
+
+
+def test_there_are_few_verbs_and_flags():
+    assert len(VERBS) == 14
+    assert len(flags(cli, click.Context(cli))) <= 75
+
+
+@pytest.mark.parametrize(("columns", "width"), [("130", 110), ("60", 60)])
+def test_help_of_run_fits_on_a_screen(columns, width):
+    shown = CliRunner().invoke(cli, ["run", "--help"], env={"COLUMNS": columns}).output
+    assert max(map(len, shown.rpartition("Examples")[2].partition("What")[2].splitlines())) <= width
+    assert len(shown.splitlines()) <= 60 or width < 110
+    assert all(f" --{name} " in shown for name in ("workloads", "ranks", "budget", "set", "dry-run"))

@@ -28,7 +28,6 @@ def test_a_new_file_is_planned_as_it_is(tmp_path, dlscale, mistake):
     ("options", "text"),
     [
         (["--frameworks", "tensorflow"], " has no network in tensorflow; choose --frameworks from: torch"),
-        (["--preset", "tiny"], "has no preset 'tiny'; choose one of: own"),
         (["--data", "x.h5"], "--data x.h5 for mine.py, which brings its own data"),
         (["--batch", "150"], "data() has 200 samples, and a step needs 300, one global batch"),
     ],
@@ -83,14 +82,12 @@ CLIPPED = ("\nloss =", "\nclip_norm = 1\nloss =")
             "its servers update weights in pieces, by one of SGD, Adam",
         ),
         ("mpi_ps --set algorithms=downpour", CLIPPED, "do not know the file's schedule or clip_norm"),
-        ("none,mpi_ps", CLIPPED, None),
         ("ring --shard optimizer", CLIPPED, "with mine.py: clip_norm=1 needs the norm of all gradients"),
         (
             "ring --shard optimizer",
             ("optim.Adam(", "optim.Adafactor("),
             "Adafactor does not update element by element",
         ),
-        ("ring --shard optimizer", ("optim.Adam(", "optim.AdamW("), None),
         (
             "gloo --shard parameters",
             ("torch.nn.Sequential(", "One("),
