@@ -62,7 +62,7 @@ def assemble(
     workers, servers = spools[: cell.num_ranks], spools[cell.num_ranks :]
     gates = _gates(workers, index)
     if failed := next((gate for gate in gates if not gate.passed), None):
-        failure = _gate_failure(f"gate {failed.name} failed: {failed.problem}")
+        failure = Failure(kind="gate", rank=None, message=f"gate {failed.name} failed: {failed.problem}")
     elif all(spool.of(CaseEnd, index) for spool in workers):
         failure = None
     elif failure is None:
@@ -95,13 +95,9 @@ def assemble(
     except ValidationError as error:
         raise ValueError(first_problem(error)) from None
     if missing := record.missing_gates:
-        failure = _gate_failure(f"gate {missing[0]} failed: it was never asked")
+        failure = Failure(kind="gate", rank=None, message=f"gate {missing[0]} failed: it was never asked")
         return record.model_copy(update={"failure": failure})
     return record
-
-
-def _gate_failure(message: str) -> Failure:
-    return Failure(kind="gate", rank=None, message=message)
 
 
 def _gates(workers: Sequence[RankSpool], index: int) -> list[Gate]:

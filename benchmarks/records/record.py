@@ -112,36 +112,32 @@ class Gate(Frozen):
         return f"{self.detail}: {value}{allowed}"
 
 
-# The gates and audits that a case's record must have, by name. The list has a version, which a launch writes into its
-# records; those of an older list are read as they are.
-GATES_VERSION: Final = 3
-REPLAY_AUDITS = ("audit_step", "audit_scale", "audit_window", "audit_samples")
-SERVER_AUDITS = (*REPLAY_AUDITS, "audit_count")
-TARGET_AUDITS = ("audit_held_out", "audit_evaluation")
-
-
-# What a control checks instead of a training.
-OF_CONTROLS = {
-    "loader": ("loader",),
-    "exchange": ("exchange",),
-    "halos": (),
-    "profile": ("finite_loss",),
-}
+GATES_VERSION: Final = (
+    3  # of `required_gates`, which a launch writes; records of an older list are read as they are
+)
+SERVER_AUDITS = ("audit_step", "audit_scale", "audit_window", "audit_samples", "audit_count")
 
 
 def required_gates(cell: Cell, *, diverged: bool = False) -> tuple[str, ...]:
     """The names, of a case of that cell which ran to its end; `diverged`: its weights are no numbers."""
     row = capabilities(cell.backend)
-    names = ["control", "gradient", *(["broadcast"] if row.exchanges else [])]
-    names += ["split"] if cell.split > 1 and row.exchanges else []
-    if cell.control in OF_CONTROLS:
-        return (*names, *OF_CONTROLS[cell.control])
-    if cell.target and diverged:
-        return tuple(names)
-    names += ["finite_loss", *(SERVER_AUDITS if row.servers else REPLAY_AUDITS)]
-    names += ["audit_shards"] if cell.shard != NONE else []
-    names += TARGET_AUDITS if cell.target else ()
-    return (*names, *(["identity"] if row.exchanges else []))
+    audited = cell.control not in ("loader", "exchange", "halos", "profile") and not (
+        cell.target and diverged
+    )
+    asked = {
+        **dict.fromkeys(("control", "gradient"), True),
+        "broadcast": row.exchanges,
+        "split": cell.split > 1 and row.exchanges,
+        "loader": cell.control == "loader",
+        "exchange": cell.control == "exchange",
+        "finite_loss": audited or cell.control == "profile",
+        **dict.fromkeys(SERVER_AUDITS, audited),
+        "audit_count": audited and row.servers,
+        "audit_shards": audited and cell.shard != NONE,
+        **dict.fromkeys(("audit_held_out", "audit_evaluation"), audited and cell.target is not None),
+        "identity": audited and row.exchanges,
+    }
+    return tuple(name for name, is_asked in asked.items() if is_asked)
 
 
 class Checkpoint(Frozen):
