@@ -90,8 +90,6 @@ def reason_of(error: Exception) -> str:
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     if first := shadowing(filter(None, [*files, getattr(error, "path", None)])):
         text += f"; PYTHONPATH puts {first} first: unset it"
-    elif names := withheld(HELPER):
-        text += f"; unset {', '.join(names)}, if that may be why"
     return f"{type(error).__name__}: {text}"
 
 

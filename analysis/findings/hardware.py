@@ -117,8 +117,7 @@ def without_peak(frame: pd.DataFrame) -> str:
     )
     return (
         f"No MFU: the file of {'; that of '.join(files)}. Write {place}.{first['precision']} = "
-        f'{{ value = "... TFLOP/s", source = "..." }} next to {neighbour} in your own file, or let dlscale system '
-        "probe --measure draft it."
+        f'{{ value = "... TFLOP/s", source = "..." }} next to {neighbour} in your own file.'
     )
 
 

@@ -20,6 +20,7 @@ from pydantic import (
     Field,
     PositiveInt,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -273,6 +274,16 @@ class StudyFile(Frozen):
     data: Text | None = None  # as --data gave it
     account: Text | None = None
     walltime: float | None = None  # seconds per job, as --walltime gave it
+
+    @field_validator("system", mode="before")
+    @classmethod
+    def _without_staging(cls, system: Any) -> Any:
+        """Environments of earlier versions had two fields more."""
+        if isinstance(system, dict) and isinstance(system.get("environments"), dict):
+            for environment in system["environments"].values():
+                for name in ("stage", "stage_folder") if isinstance(environment, dict) else ():
+                    environment.pop(name, None)
+        return system
 
 
 def read_study_file(folder: Path) -> StudyFile:

@@ -70,16 +70,15 @@ def find_installation(system: System, name: str) -> Installation:
         )
     wanted = environment.mpiexec or str(prefix / "bin" / "mpiexec")
     if system.has_jobs and system.launcher != "mpiexec":
-        command = LAUNCHERS[system.launcher].program
-        launcher = shutil.which(command) or command
+        wanted = LAUNCHERS[system.launcher].program
+        launcher: str | None = shutil.which(wanted) or wanted
     else:
         on_path = system.has_jobs or (current and not environment.mpiexec)  # that of modules, or of the user
-        launcher = shutil.which(wanted) or (shutil.which("mpiexec") if on_path else None) or ""
-        launcher = launcher or (wanted if system.launcher != "mpiexec" else "")
+        launcher = shutil.which(wanted) or (shutil.which("mpiexec") if on_path else None)
+        launcher = launcher or (wanted if system.launcher != "mpiexec" else None)
     if not launcher:
         raise UsageError(
-            f"environment {name} of {system.name} has no mpiexec at {environment.mpiexec or 'bin/mpiexec'}; "
-            f"set it up with: {environment.setup}"
+            f"environment {name} of {system.name} has no {wanted}; set it up with: {environment.setup}"
         )
     return Installation(
         name=name,

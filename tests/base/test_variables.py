@@ -50,7 +50,6 @@ def test_no_entry_of_pythonpath_means_the_working_folder(value, kept):
     ("variables", "remedy"),
     [
         ({"PYTHONPATH": "{folder}"}, "; PYTHONPATH puts {folder}/shadow.py first: unset it"),
-        ({"HDF5_DRIVER": "none"}, "; unset HDF5_DRIVER, if that may be why"),
         ({}, ""),
     ],
 )

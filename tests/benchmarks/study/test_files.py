@@ -1,6 +1,7 @@
 """Files that somebody else wrote: a wrong definition or plan is one line, and other data are another name."""
 
 import hashlib
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,7 @@ from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import data_name
-from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.study.study import load_study, read_study_file
 from dlscale.benchmarks.systems.system import load_system
 
 DEEP = 100_000
@@ -101,3 +102,10 @@ def test_above_256_mebibytes_the_size_and_a_mebibyte_at_both_ends_count(tmp_path
         file.write(b"def")
     digest = hashlib.sha256(f"{size}\0".encode() + bytes(mebibyte - 1) + b"a" + b"ef" + bytes(mebibyte - 2))
     assert data_name(path) == f"x.h5:{digest.hexdigest()[:12]}"
+
+
+@pytest.mark.parametrize(
+    "folder", ["results/reference/two-cores/profile", "tests/golden/records/servers-3f9de700"]
+)
+def test_studies_of_earlier_versions_are_read(folder):
+    assert read_study_file(Path(__file__).parents[3] / folder).system.environments
