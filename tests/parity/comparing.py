@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.benchmarks.rank.split import smoothed
+from dlscale.benchmarks.rank.split import SHIFT
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.registry import connect
 from dlscale.models.frameworks import FRAMEWORKS
@@ -76,7 +76,10 @@ class Pair:
     def alike(self) -> tuple[Replica, Replica]:
         """Those that are compared, of equal weights. What is asked of one takes the next batch, of both the same."""
         first, second = self.built()
-        weights = smoothed(first.weights(), first.names())
+        weights = [
+            weight + np.float32(SHIFT) if "norm" in name and name.endswith("bias") else weight
+            for weight, name in zip(first.weights(), first.names(), strict=True)
+        ]
         first.load(weights)
         second.load(weights)
         return first, second
