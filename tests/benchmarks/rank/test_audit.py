@@ -245,14 +245,6 @@ def test_samples_that_a_replay_reads_wrongly_too_fail(kind):
     assert failed(run(kind=kind)) == {"audit_samples"}
 
 
-def test_synthetic_input_has_no_samples_to_look_at():
-    class Synthetic(Replica):
-        def last_samples(self):
-            return None
-
-    assert failed(run(kind=Synthetic)) == set()
-
-
 @pytest.mark.parametrize("num_samples", [1, 7, 1000])
 def test_the_definition_of_shards_is_that_of_the_input(num_samples):
     for index in range(3):

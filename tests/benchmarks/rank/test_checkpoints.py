@@ -40,11 +40,6 @@ def test_the_last_one_is_kept(tmp_path):
     assert len([path for path in tmp_path.iterdir() if not path.name.startswith(".")]) == 1
 
 
-def test_without_any_a_training_begins_at_0(tmp_path):
-    assert checkpoints.last_checkpoint_step(tmp_path / "nothing") == 0
-    assert checkpoints.last_checkpoint_step(tmp_path) == 0
-
-
 def header(content):
     text = json.dumps(content).encode()
     return struct.pack("<Q", len(text)) + text

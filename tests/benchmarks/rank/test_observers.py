@@ -169,13 +169,6 @@ def test_what_the_cores_did_and_our_processes_did_not(cores):
     assert others.share() == pytest.approx(0)
 
 
-def test_a_coarse_clock_may_say_less_than_nothing(cores):
-    cores({0: (0, 0, 0, 0)})
-    others = OtherPrograms([0], [7])
-    cores({0: (9, 0, 0, 0)}, seconds=0.1, of={7: 0.1})
-    assert others.share() == pytest.approx(-0.1)
-
-
 def test_without_a_kernel_that_tells_nothing_is_known(cores, tmp_path, monkeypatch):
     cores({0: (0, 0, 0, 0)})
     others = OtherPrograms([0], [7])

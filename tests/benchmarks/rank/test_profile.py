@@ -4,11 +4,10 @@ import dataclasses
 import time
 
 import pytest
-from pydantic import ValidationError
 
 from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.rank.profile import PLAIN, ROUND, ProfiledSteps, profile_rules
-from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS, Quantiles, StepProfile
+from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.training.stamps import StepStamps
 from tests.benchmarks.rank.threads import ALONE
@@ -76,26 +75,3 @@ def test_gradients_are_in_the_order_in_which_they_were_completed():
     ]
     assert (profile.fetched.median, profile.forward[0].median, profile.backward[0].median) == (0.1, 0.4, 0.9)
     assert profile.update.median == pytest.approx(2.5 - 0.9)  # the steps ended at 2 and 3
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("gradients", []),
-        ("forward", []),
-        ("forward", [Quantiles(low=0, median=0.95, high=1)]),
-        ("backward", [Quantiles(low=0, median=0.95, high=1)] * 2),
-        ("plain_seconds", [0.0]),
-        ("stamped_seconds", [float("nan")]),
-    ],
-)
-def test_a_profile_that_cannot_be_is_refused(field, value):
-    fields = {name: getattr(profiled(), name) for name in StepProfile.model_fields}
-    with pytest.raises(ValidationError):
-        StepProfile(**fields | {field: value})
-
-
-def test_gradients_out_of_order_are_refused():
-    fields = {name: getattr(profiled(), name) for name in StepProfile.model_fields}
-    with pytest.raises(ValidationError, match="one after the other"):
-        StepProfile(**fields | {"gradients": fields["gradients"][::-1]})
