@@ -44,12 +44,12 @@ _GROUPS: dict[Group, str] = {
 }
 # Of the tuning: names that say where a library or its files lie end so.
 _PLACES = ("_ROOT", "_HOME", "_DIR", "_DIRECTORY", "_PATH", "_PREFIX")
-# Passed on always: which devices are left to this program, what no number depends on.
+# Passed on always: which devices are left to this program, what no number depends on, and Terraform's variables.
 _KEPT = """
     CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER NVIDIA_VISIBLE_DEVICES NVIDIA_DRIVER_CAPABILITIES HIP_VISIBLE_DEVICES
     ROCR_VISIBLE_DEVICES DLSCALE_CONTAINER LD_LIBRARY_PATH PYTHONPATH PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX
     PYTHONUNBUFFERED PYTHONFAULTHANDLER PYTHONIOENCODING PYTHONUTF8 PYTHONCOERCECLOCALE PYTHONNOUSERSITE PYTHONUSERBASE
-    HDF5_USE_FILE_LOCKING
+    HDF5_USE_FILE_LOCKING TF_CLI_ TF_VAR_ TF_TOKEN_ TF_LOG TF_LOG_
 """
 _BEGINNINGS: dict[str, Group | None] = {
     **{name: group for group, names in _GROUPS.items() for name in names.split()},
