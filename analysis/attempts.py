@@ -278,7 +278,7 @@ def _parts(attempts: pd.DataFrame) -> pd.DataFrame:
 
     A study that was stopped inside a block may be resumed days later, on a machine that has changed.
     """
-    ordered = attempts[~attempts["case"].str.contains("-canary-")].sort_values("started", kind="stable")
+    ordered = attempts.sort_values("started", kind="stable")
     block = [ordered["system"], ordered["study"], ordered["block_number"]]
     starts = ordered["started"].astype("int64") / 1e6
     seconds, pauses, parts = ordered["window_seconds"], dict[Any, float](), dict[Any, int]()

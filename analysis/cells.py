@@ -20,7 +20,7 @@ from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NONE
 
 CONTROLS = tuple(CONTROL_NAMES)  # in the order of tables
-APART = ("canary", "exchange", "halos", "profile")  # controls without a throughput
+APART = ("exchange", "halos", "profile")  # controls without a throughput
 FAMILY = [
     *("system", "workload", "preset", "framework", "environment", "scaling_mode", "precision", "compiled"),
     *("device", "data", "cores_per_rank", "threads_per_rank", "batch"),

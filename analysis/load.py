@@ -227,27 +227,19 @@ class Study:
     def data_hash(self) -> str:
         """SHA-256 over all records of trainings and controls, in whatever order they were read."""
         digest = hashlib.sha256()
-        for record in sorted(self._stated, key=lambda one: (one.system, one.study, one.case.id, one.attempt)):
+        for record in sorted(self.records, key=lambda one: (one.system, one.study, one.case.id, one.attempt)):
             digest.update(record.model_dump_json(exclude={"windows"}).encode())
             for name, column in record.windows:
                 digest.update(name.encode() + np.array(() if column is None else column).tobytes())
         return digest.hexdigest()
 
-    @property
-    def _stated(self) -> list[Record]:
-        """The records that outputs name: canaries belong to jobs."""
-        return [
-            self.records[number]
-            for number in self.attempts.loc[self.attempts["control"] != "canary", "number"]
-        ]
-
     @cached_property
     def origin(self) -> str:
         """Where the numbers are from, in one line: study, system, commit and the hash of all records."""
         names = {
-            "study": {record.study for record in self._stated},
-            "system": {record.system for record in self._stated},
-            "commit": {record.fingerprint.commit for record in self._stated},
+            "study": {record.study for record in self.records},
+            "system": {record.system for record in self.records},
+            "commit": {record.fingerprint.commit for record in self.records},
         }
         stated = "; ".join(f"{name} {', '.join(sorted(values))}" for name, values in names.items())
         return printable(f"{stated}; data sha256 {self.data_hash}")
@@ -255,7 +247,7 @@ class Study:
     @property
     def commands(self) -> str:
         """The first commands that started the launches, and how many more there are."""
-        commands = sorted({printable(record.command) for record in self._stated})
+        commands = sorted({printable(record.command) for record in self.records})
         shown = [text[:MAX_CHARACTERS] for text in commands[:MAX_COMMANDS]]
         more = len(commands) - len(shown)
         return "; ".join([*shown, f"and {more} more"] if more else shown)

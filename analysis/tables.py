@@ -46,10 +46,9 @@ def launches(study: Study) -> pd.DataFrame:
     rows = study.attempts.rename(columns=NAMES).drop(columns=["num_windows"])
     facts = pd.DataFrame([_facts(study.records[number]) for number in rows["number"]], rows.index, FACTS)
     rows = rows.join(facts.astype(dict.fromkeys(FACTS[4:], float)))
-    counting = study.good.loc[study.good["control"] != "canary", "number"]
     rate = (rows["global_batch"] / rows["seconds_per_step"]).where(~rows["control"].isin(WITHOUT_SAMPLES))
     tokens = rows["tokens_per_sample"].where(rows["tokens_per_sample"] > 0)
-    counts = rows["number"].isin(counting)
+    counts = rows["number"].isin(study.good["number"])
     rows = rows.assign(counts=counts, samples_per_second=rate, tokens_per_second=rate * tokens)
     keys = ["system", "study", "case_id", "attempt"]
     return rows.sort_values(keys)[["number", *columns("launches")]].reset_index(drop=True)

@@ -21,7 +21,6 @@ CONTROL_NAMES = {
     "exchange": "communication only",
     "halos": "halos only",
     "profile": "profile",
-    "canary": "canary",
 }
 EVIDENCE = {
     "measured": "measured",

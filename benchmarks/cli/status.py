@@ -51,10 +51,9 @@ def _row(folder: Path) -> dict[str, Any]:
     planned = Store(folder).planned()
     records, bad_files = load_records(folder)
     ordered = sorted(records, key=lambda record: (record.case.id, record.attempt))
-    own = [record for record in ordered if record.case.cell.control != "canary"]
-    done = {record.case.id for record in own if record.good}
+    done = {record.case.id for record in ordered if record.good}
     # The latest attempt says why.
-    failed = {it.case.id: it.failure for it in own if it.failure and it.case.id not in done}
+    failed = {it.case.id: it.failure for it in ordered if it.failure and it.case.id not in done}
     return {
         "folder": str(folder),
         "study": folder.name,

@@ -62,14 +62,13 @@ def curve_names(cells: Mapping[str, Cell], *, settings: Sequence[str] = ()) -> d
     families, the name has those of them, and the variables, in which any two trainings differ. Learning rates are in it
     where a study tries several for equal cells.
     """
-    members = {cell_id: cell for cell_id, cell in cells.items() if cell.control != "canary"}
-    variables = sorted({name for cell in members.values() for name in cell.variables}) if settings else []
-    shared = _differing(members.values(), [*settings, *variables])
-    if rates_are_tried(members.values()):
+    variables = sorted({name for cell in cells.values() for name in cell.variables}) if settings else []
+    shared = _differing(cells.values(), [*settings, *variables])
+    if rates_are_tried(cells.values()):
         shared.append("learning_rate")
     by_method: dict[str, dict[str, Cell]] = {}
-    for cell_id, method in _methods(members).items():
-        by_method.setdefault(method, {})[cell_id] = members[cell_id]
+    for cell_id, method in _methods(cells).items():
+        by_method.setdefault(method, {})[cell_id] = cells[cell_id]
     names = {}
     for method, own in by_method.items():
         options = sorted(

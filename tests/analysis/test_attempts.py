@@ -131,19 +131,6 @@ def test_a_pause_is_longer_than_an_hour(second, parts):
     assert list(cases["part"]) == parts
 
 
-def test_a_canary_does_not_fill_a_pause():
-    launched = [
-        make_record(num_ranks=2, started_at="2026-11-21T07:00:00Z"),
-        make_record(control="canary", started_at="2026-11-21T07:50:00Z"),
-        make_record(num_ranks=1, started_at="2026-11-21T08:40:00Z"),
-    ]
-    launches = Study(launched).launches
-    parts = dict(
-        zip(zip(launches["num_ranks"], launches["control"], strict=True), launches["part"], strict=True)
-    )
-    assert parts == {(2, "train"): 1, (1, "canary"): 1, (1, "train"): 2}
-
-
 @pytest.mark.parametrize(
     ("skipped", "note"),
     [
