@@ -61,13 +61,12 @@ class Scheduler:
     """
 
     name: str
-    # Variables of a job: its id, its queue, a file with a line per slot, a host list, the end of the wall time in
-    # seconds since the epoch, and how often the job was started before (or Y if it was).
+    # Variables of a job: its id, a file with a line per slot, a host list, and the end of the wall time in seconds
+    # since the epoch.
     id_variable: str
     file_variable: str = ""
     list_variable: str = ""
     end_variable: str = ""
-    restarts_variable: str = ""
     launch_nodes: str = r"(?!)"  # pattern of hosts in that file that start no ranks
     marker: str  # begins a directive
     options: tuple[str, ...]  # directives with {fields} of `_fields`; left out where a field is empty
@@ -80,7 +79,6 @@ class Scheduler:
     pending: str
     ended: str
     forgotten: str
-    cancel: tuple[str, ...]  # the command that takes an id
     facts: Mapping[str, str] = field(default_factory=dict)  # variables that a script asks for by shell words
 
     def directives(self, request: JobRequest) -> list[str]:
@@ -160,11 +158,6 @@ class Scheduler:
     def end_time(self, variables: Mapping[str, str]) -> float | None:
         """When the surrounding job's wall time ends, by its scheduler or else as its script computed it; if known."""
         return _finite(variables.get(self.end_variable)) or _finite(variables.get(END_TIME_VARIABLE))
-
-    def restarts(self, variables: Mapping[str, str]) -> int:
-        """How often the surrounding job was started before, as far as its scheduler says."""
-        text = variables.get(self.restarts_variable)
-        return int(text == "Y" or _finite(text) or 0)
 
 
 def _plain(text: str) -> str:

@@ -16,7 +16,6 @@ _SLURM = Scheduler(
     id_variable="SLURM_JOB_ID",
     list_variable="SLURM_JOB_NODELIST",
     end_variable="SLURM_JOB_END_TIME",  # in versions after 22.05 only
-    restarts_variable="SLURM_RESTART_COUNT",
     marker="#SBATCH",
     options=(
         "--job-name={name}",
@@ -43,7 +42,6 @@ _SLURM = Scheduler(
     pending="PENDING|REQUEUED|REQUEUE_FED|REQUEUE_HOLD|RESV_DEL_HOLD|SPECIAL_EXIT",
     ended="BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|REVOKED|TIMEOUT",
     forgotten="Invalid job id",
-    cancel=("scancel",),
 )
 
 # Cobalt, as it ran Argonne's Theta and Cooley (its man pages and source, repository ido/cobalt). Both streams go to one
@@ -72,7 +70,6 @@ _COBALT = Scheduler(
     pending="queued|hold|.*_hold",
     ended="done|dep_fail",  # dep_fail: the job before failed, so this one never starts
     forgotten=r"\A\s*\Z",
-    cancel=("qdel",),
 )
 
 # PBS Pro and OpenPBS (their man pages): whole nodes by their cores. PBS sends no signal before the wall time ends: then
@@ -104,7 +101,6 @@ _PBS = Scheduler(
     ended="[FXC]",
     # Ended jobs are forgotten after a while, or at once where there is no history.
     forgotten="Unknown Job Id|Job has finished",
-    cancel=("qdel",),
 )
 
 # PBS with nodes=N:ppn=M, all cores of a node, so that no other job gets any.
@@ -122,7 +118,6 @@ _LSF = Scheduler(
     name="lsf",
     id_variable="LSB_JOBID",
     file_variable="LSB_DJOB_HOSTFILE",
-    restarts_variable="LSB_RESTART",
     launch_nodes=r"(batch|login)\d*(\.|$)",
     marker="#BSUB",
     options=(
@@ -144,7 +139,6 @@ _LSF = Scheduler(
     pending="PEND|PSUSP|WAIT",
     ended="DONE|EXIT",
     forgotten="is not found",
-    cancel=("bkill",),
 )
 
 # Whole nodes (flux-core's man pages). No signal before the end: Flux would send it to the ranks of the running launch,
@@ -172,7 +166,6 @@ _FLUX = Scheduler(
     pending="DEPEND|PRIORITY|SCHED",
     ended="INACTIVE",
     forgotten=r"JobID \S+ unknown",
-    cancel=("flux", "cancel"),
     facts={
         NODES_VARIABLE: "$(flux getattr hostlist)",
         END_TIME_VARIABLE: "$(($(date +%s) + $(flux job timeleft)))",

@@ -39,7 +39,7 @@ def run(folder: Path, name: str) -> None:
     with files.lock():
         remedy = "dlscale resume submits it, it is not started by hand"
         nodes = job_nodes(commands.name, fewest=job.num_nodes, remedy=remedy)
-        files.log("begin", nodes=len(nodes), starts_before=commands.restarts(os.environ))
+        files.log("begin", nodes=len(nodes))
         end = commands.end_time(os.environ) or begin + job.seconds
         try:
             left = run_until(end, _campaign(study, job, files, nodes))

@@ -1,7 +1,7 @@
 """Each scheduler's directives and commands, and what its answers mean."""
 
 import subprocess
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -39,11 +39,9 @@ class Case:
     query: str
     states: list[str]  # in which jobs 1, 2 and 3 are pending, running and ended
     forgotten: str
-    cancel: str
     nodes: list[tuple[str, str, list[str]]]  # variable, its value or its file's lines, nodes
     ids: str = "1 2 3 4"
     end_time: str = ""  # its own variable
-    restarts: dict[str, tuple[str, int]] = field(default_factory=dict)
     refused: str = ""  # a folder that it would read otherwise
 
 
@@ -58,7 +56,6 @@ PBS = Case(
     ids="1.server 2.server 3.server 4.server",
     states=[PBS_STATES % "F"],
     forgotten="qstat: Unknown Job Id 4711.server\n",
-    cancel="qdel",
     nodes=[("PBS_NODEFILE", "n2\nn2\nn10\nn10\n", ["n2", "n10"])],
     refused="/a:b",
 )
@@ -76,10 +73,8 @@ CASES = {
             "3 CANCELLED\n2 COMPLETING\n1 REQUEUED\n99 RUNNING\n",
         ],
         forgotten="slurm_load_jobs error: Invalid job id specified\n",
-        cancel="scancel",
         nodes=[("SLURM_JOB_NODELIST", "nid0000[1-2]", ["nid00001", "nid00002"])],
         end_time="SLURM_JOB_END_TIME",
-        restarts={"2": ("SLURM_RESTART_COUNT", 2), "inf": ("SLURM_RESTART_COUNT", 0)},
         refused="/a%j",
     ),
     "pbs": PBS,
@@ -101,7 +96,6 @@ CASES = {
         query="qstat --header JobID:State 1 2",
         states=["JobID  State\n===============\n1      dep_hold\n2      starting\n3      dep_fail\n"],
         forgotten="",
-        cancel="qdel",
         nodes=[
             ("COBALT_NODEFILE", "cc001\ncc002\n", ["cc001", "cc002"]),
             ("COBALT_PARTNAME", "3829-3830,40", ["3829", "3830", "40"]),
@@ -117,13 +111,11 @@ CASES = {
         query="bjobs -noheader -o jobid stat 1 2",
         states=["1 PEND\n2 SSUSP\n3 EXIT\n"],
         forgotten="Job <4711> is not found\n",
-        cancel="bkill",
         nodes=[
             ("LSB_DJOB_HOSTFILE", "batch5\n" + "a01\n" * 42 + "a02\n" * 42, ["a01", "a02"]),
             ("LSB_DJOB_HOSTFILE", "login1.summit\na01n01\n", ["a01n01"]),
             ("LSB_DJOB_HOSTFILE", "n1\nn1\n", ["n1"]),
         ],
-        restarts={"Y": ("LSB_RESTART", 1)},
         refused="/a%J",
     ),
     "flux": Case(
@@ -136,7 +128,6 @@ CASES = {
         ids="fM7 fN8 fP9 fQ1",
         states=["ƒM7 SCHED\nfN8 CLEANUP\nƒP9 INACTIVE\n"],
         forgotten="flux-jobs: ERROR: JobID fM7 unknown\n",
-        cancel="flux cancel",
         nodes=[(NODES_VARIABLE, "corona[7-8]", ["corona7", "corona8"])],
         refused="/{{id}}",
     ),
@@ -203,7 +194,6 @@ def test_commands(name: str):
     case, commands = CASES[name], SCHEDULERS[name]
     assert " ".join(commands.submit) == case.submit
     assert " ".join(commands.query(["1", "2"])) == case.query
-    assert " ".join(commands.cancel) == case.cancel
 
 
 def test_bsub_reads_the_script_on_stdin(tmp_path: Path):
@@ -244,6 +234,3 @@ def test_inside_a_job(name: str, tmp_path: Path):
     assert commands.end_time({}) is None
     if case.end_time:  # which knows better than the script
         assert commands.end_time({case.end_time: "1700000000", END_TIME_VARIABLE: "1"}) == 1.7e9
-    assert commands.restarts({}) == 0
-    for value, (variable, number) in case.restarts.items():
-        assert commands.restarts({variable: value}) == number

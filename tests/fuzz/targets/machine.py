@@ -32,7 +32,6 @@ def in_a_job(text: str) -> None:
             with suppress(ValueError, OSError):
                 commands.nodes({variable: text})
             commands.end_time({variable: text})
-            commands.restarts({variable: text})
 
 
 def about_jobs(text: str) -> None:
