@@ -28,7 +28,7 @@ def resume(study: str | None, results: Path) -> int:
     # Here, because the help does not wait for them.
     from dlscale.benchmarks.cli.run_here import run_here
     from dlscale.benchmarks.cli.run_jobs import submit
-    from dlscale.benchmarks.launch.preparing import differences, prepare_campaign
+    from dlscale.benchmarks.launch.preparing import prepare_campaign
     from dlscale.benchmarks.study.study import read_study_file
 
     folder = choose_study(results, study)
@@ -43,8 +43,10 @@ def resume(study: str | None, results: Path) -> int:
         results=folder.parent.parent,
     )
     if campaign.store.folder.resolve() != folder.resolve():  # records never join another's curve
-        changed = "; ".join(differences(file, campaign)) or "another definition of its system or its data"
-        raise UsageError(f"{folder} was measured with something else ({changed}); run the study again")
+        raise UsageError(
+            f"{folder} was measured with another code, version, machine, system file or data than there is now, and "
+            "study.json names them; run the study again"
+        )
     if not jobs:
         return run_here(campaign, {"data": file.data})
     facts = {"data": file.data, "account": file.account, "walltime": file.walltime}

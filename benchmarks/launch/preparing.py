@@ -25,7 +25,7 @@ from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import plan_on
 from dlscale.benchmarks.study.plan import Plan, machine_pace
-from dlscale.benchmarks.study.study import Study, StudyFile
+from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
@@ -151,18 +151,6 @@ def check_gpus(report: Probe, plan: Plan) -> None:
                 f"{ranks_per_node} ranks per node were asked for on device gpu, and {gpus.framework} {gpus.version} "
                 f"sees {len(gpus.names)}; start one rank per GPU; {GPU_HELP}"
             )
-
-
-def differences(file: StudyFile, campaign: Campaign) -> list[str]:
-    """What is another code, version or machine than that study's, one by one: `torch 2.12.0, now 2.13.0`."""
-    was, now = file.fingerprint, campaign.fingerprint
-    code = [f"commit {was.commit[:12]}, now {now.commit[:12]}"] if was.commit != now.commit else []
-    before, after = {**was.versions, **was.node}, {**now.versions, **now.node}
-    return code + [
-        f"{name} {before.get(name, 'absent')}, now {after.get(name, 'absent')}"
-        for name in sorted({*before, *after})
-        if before.get(name) != after.get(name)
-    ]
 
 
 def _pairs(plan: Plan) -> list[tuple[str, str]]:
