@@ -8,7 +8,6 @@ Variables that no library of ours reads pass: a user's own model may.
 from __future__ import annotations
 
 import os
-import traceback
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
@@ -44,12 +43,12 @@ _GROUPS: dict[Group, str] = {
 }
 # Of the tuning: names that say where a library or its files lie end so.
 _PLACES = ("_ROOT", "_HOME", "_DIR", "_DIRECTORY", "_PATH", "_PREFIX")
-# Passed on always: which devices are left to this program, what no number depends on, and Terraform's variables.
+# Passed on always: which devices are left to this program, and what no number depends on.
 _KEPT = """
     CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER NVIDIA_VISIBLE_DEVICES NVIDIA_DRIVER_CAPABILITIES HIP_VISIBLE_DEVICES
     ROCR_VISIBLE_DEVICES DLSCALE_CONTAINER LD_LIBRARY_PATH PYTHONPATH PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX
     PYTHONUNBUFFERED PYTHONFAULTHANDLER PYTHONIOENCODING PYTHONUTF8 PYTHONCOERCECLOCALE PYTHONNOUSERSITE PYTHONUSERBASE
-    HDF5_USE_FILE_LOCKING TF_CLI_ TF_VAR_ TF_TOKEN_ TF_LOG TF_LOG_
+    HDF5_USE_FILE_LOCKING
 """
 _BEGINNINGS: dict[str, Group | None] = {
     **{name: group for group, names in _GROUPS.items() for name in names.split()},
@@ -69,28 +68,6 @@ def passed_on(keeps: Collection[Group], inherited: Mapping[str, str] | None = No
     # A relative folder would be the working folder or one in it, with whatever lies there.
     folders = [folder for folder in kept.pop("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(folder)]
     return kept | ({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})
-
-
-def withheld(keeps: Collection[Group], inherited: Mapping[str, str] | None = None) -> list[str]:
-    """The names of variables that tune what runs and are not passed on: whoever set them may miss them."""
-    inherited = os.environ if inherited is None else inherited
-    return sorted(name for name in inherited if _group(name) == "tuning" and "tuning" not in keeps)
-
-
-def shadowing(files: Iterable[str]) -> str:
-    """The last of these files that lies in a folder of PYTHONPATH, before all that is installed; empty if none does."""
-    folders = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    beginnings = tuple(os.path.join(os.path.abspath(folder), "") for folder in folders)
-    return next((file for file in reversed(list(files)) if file.startswith(beginnings)), "")
-
-
-def reason_of(error: Exception) -> str:
-    """Why something could not be imported, in one line, with what of this process's environment may be the cause."""
-    text = " ".join(str(error).split()) or "no reason given"
-    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    if first := shadowing(filter(None, [*files, getattr(error, "path", None)])):
-        text += f"; PYTHONPATH puts {first} first: unset it"
-    return f"{type(error).__name__}: {text}"
 
 
 def without_working_folder(folders: Iterable[str]) -> list[str]:

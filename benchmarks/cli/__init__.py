@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 from dlscale.base.errors import UsageError, unknown
 from dlscale.base.redaction import redact
 from dlscale.base.strings import visible
-from dlscale.base.variables import reason_of, without_working_folder
+from dlscale.base.variables import without_working_folder
 from dlscale.benchmarks.cli.streams import drop_unwritten, open_streams, say
 from dlscale.benchmarks.launch import signals
 from dlscale.benchmarks.launch.signals import BY_SIGNAL
@@ -57,7 +57,7 @@ def loading() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise UsageError(f"a library cannot be loaded: {redact(reason_of(error))}") from None
+        raise UsageError(redact(f"a library cannot be loaded: {type(error).__name__}: {error}")) from None
 
 
 class _Verbs(click.Group):
@@ -134,7 +134,7 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
         numbers = (error.__cause__ or error).args  # click makes an Abort of what has the signal's number
         status, mistake = BY_SIGNAL + next(iter(numbers), signal.SIGINT), interrupted
     except ImportError as error:
-        mistake = f"{name}: a library cannot be loaded: {redact(reason_of(error))}"
+        mistake = redact(f"{name}: a library cannot be loaded: {type(error).__name__}: {error}")
     except OSError as error:  # without a file it is about standard output
         mistake = f"{name}: {f'{error.filename}: ' if error.filename else ''}{error.strerror}"
     except UsageError as error:

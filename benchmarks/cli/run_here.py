@@ -28,8 +28,6 @@ def run_here(campaign: Campaign, facts: Mapping[str, Any]) -> int:
         say_plan(campaign, launches)
         if quota := quota_warning(campaign.fingerprint.node):
             say(f"warning: {quota}")
-        if names := campaign.withheld:
-            say(f"warning: launches do not get {', '.join(names)} of this shell; --set NAME=VALUE sets one")
         if launches and (load := other_load()):
             say(f"warning: the machine is busy ({load}): nothing will be claimed of noisy numbers")
         say(f"records: {campaign.store.folder}")

@@ -20,7 +20,7 @@ from dlscale.base import launchers, redaction
 from dlscale.base.files import make_folder
 from dlscale.base.launchers import Flavour
 from dlscale.base.quantities import Count, Quantity, TextFact
-from dlscale.base.variables import JOB, LAUNCH, passed_on, withheld
+from dlscale.base.variables import JOB, LAUNCH, passed_on
 from dlscale.benchmarks.launch import own_models, signals, supervisor
 from dlscale.benchmarks.launch.environment import recorded_variables
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch
@@ -74,12 +74,6 @@ class Campaign:
     def planned(self) -> set[str]:
         """The ids of all its cases."""
         return {case.id for launch in self.plan.launches for case in launch.cases}
-
-    @property
-    def withheld(self) -> list[str]:
-        """The names of variables that tune this process, and that its launches do not get."""
-        own = {name for launch in self.plan.launches for name in self.variables(launch)}
-        return [] if self.system.has_jobs else [name for name in withheld(LAUNCH) if name not in own]
 
     def command(self, launch: Launch) -> list[str]:
         """The exact command line of a launch, without the nodes' names where its job has not started."""

@@ -75,15 +75,12 @@ def _report(spool: SpoolWriter, error: BaseException) -> None:
     import traceback
 
     from dlscale.base.errors import UsageError
-    from dlscale.base.variables import reason_of
     from dlscale.benchmarks.records.spool import RankError
     from dlscale.models.frameworks import gpu_is_lost
 
     text = (str(error) or type(error).__name__).splitlines()[0]
     if short := gpu_is_lost(error):
         text = short
-    elif isinstance(error, ImportError):
-        text = reason_of(error)
     elif not isinstance(error, UsageError):
         text = f"{type(error).__name__}: {text}"
     spool.write(RankError(time=time.time(), message=text, traceback=traceback.format_exc()))

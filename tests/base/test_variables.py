@@ -1,10 +1,8 @@
 """Which variables of a user's environment reach what dlscale starts."""
 
-import importlib
-
 import pytest
 
-from dlscale.base.variables import BUILD, HELPER, JOB, LAUNCH, passed_on, reason_of, withheld
+from dlscale.base.variables import BUILD, HELPER, JOB, LAUNCH, passed_on
 
 KEEPS = {"launch": LAUNCH, "job": JOB, "helper": HELPER, "build": BUILD}
 # Variables, and what they are passed on to.
@@ -44,22 +42,3 @@ def test_each_process_gets_what_is_meant_for_it(what):
 )
 def test_no_entry_of_pythonpath_means_the_working_folder(value, kept):
     assert passed_on(LAUNCH, {"PYTHONPATH": value}).get("PYTHONPATH") == kept
-
-
-@pytest.mark.parametrize(
-    ("variables", "remedy"),
-    [
-        ({"PYTHONPATH": "{folder}"}, "; PYTHONPATH puts {folder}/shadow.py first: unset it"),
-        ({}, ""),
-    ],
-)
-def test_why_a_library_is_not_loaded_names_what_this_shell_set(tmp_path, monkeypatch, variables, remedy):
-    for name in ("PYTHONPATH", *withheld(HELPER)):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / "shadow.py").write_text("raise ImportError('libcudart:\\nno such file')")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ImportError) as caught:
-        importlib.import_module("shadow")
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value.format(folder=tmp_path))
-    assert reason_of(caught.value) == "ImportError: libcudart: no such file" + remedy.format(folder=tmp_path)

@@ -12,7 +12,7 @@ from dlscale.base.launchers import flavour_of
 from dlscale.base.redaction import redact
 from dlscale.base.schedulers import SCHEDULERS
 from dlscale.base.strings import visible
-from dlscale.base.variables import HELPER, JOB, LAUNCH, passed_on, withheld
+from dlscale.base.variables import HELPER, JOB, LAUNCH, passed_on
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.launch.causes import last_words, who_died
 from dlscale.benchmarks.launch.probe import cpu_model
@@ -84,7 +84,6 @@ def environment(path: Path) -> None:
         batch_job(os.environ)
         for groups in (JOB, LAUNCH, HELPER):
             passed_on(groups)
-            withheld(groups)
         redact(f"{variables}")
         for name in ("local", "cori", "template"):
             load_system(name).is_here()
