@@ -22,10 +22,6 @@ DEATHS = (
     re.compile(r"Process name: \[[^\]]*,(?P<rank>\d+)\].*?(?P<how>Exit code:\s+\d+)", re.DOTALL),  # Open MPI
     *(launcher.death for launcher in LAUNCHERS.values() if launcher.death),
 )
-COMPLAINT = re.compile(
-    r"error|fail|fatal|invalid|denied|refused|unknown|unable|not found|no such|(?:can|could|did|does) ?not",
-    re.IGNORECASE,
-)
 LONGEST_WORDS = 200
 
 
@@ -81,17 +77,9 @@ def who_died(output: str) -> Death | None:
 
 
 def last_words(output: str, spools: Sequence[RankSpool]) -> str:
-    """The complaint of a launch that ended before any rank could say why; empty where one wrote, or nothing is there.
-
-    The first complaint is the cause, those after it are its echo.
-    """
-    if any(spool.events for spool in spools):
-        return ""
-    # Without [proxy:0@node], times and process numbers.
-    lines = [" ".join(re.sub(r"^(?:\[[^\]]*\]\s*)+", "", line).split()) for line in output.splitlines()]
-    lines = [line for line in lines if line]
-    complaint = next(filter(COMPLAINT.search, lines), lines[-1] if lines else "")
-    return f"it printed: {redact(complaint)[:LONGEST_WORDS]}" if complaint else ""
+    """The end of what a launch printed that ended before any rank wrote; empty where one did, or nothing is there."""
+    words = "" if any(spool.events for spool in spools) else redact(" ".join(output.split()))
+    return f"it printed: {words[-LONGEST_WORDS:]}" if words else ""
 
 
 def _death(output: str, spools: Sequence[RankSpool], ends: Mapping[int, float]) -> Failure | None:

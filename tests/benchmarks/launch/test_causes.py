@@ -105,26 +105,12 @@ def test_a_silence_is_a_hang_of_the_rank_that_is_stopped_or_missing(ranks, stopp
     assert "no rank wrote for 300 s" in failure.message
 
 
-# What launchers print where no rank starts, and what a user is to read of it.
-SRUN = "srun: error: Unknown host\nsrun: fatal: No source\n[mpiexec@a] main: process manager error\n"
-NO_PROGRAM = (
-    "[proxy:0@vm] HYDU_create_process (a.c:73): execvp error on file /x (No such file or directory)\n"
-)
-NO_HOST = "\nssh: Could not resolve hostname node01: Name or service not known\n"
-
-
-@pytest.mark.parametrize(
-    ("output", "words"),
-    [
-        (SRUN, "srun: error: Unknown host"),
-        (NO_PROGRAM, "HYDU_create_process (a.c:73): execvp error on file /x (No such file or directory)"),
-        (NO_HOST, "ssh: Could not resolve hostname node01: Name or service not known"),
-        ("starting\nbye\n", "bye"),
-    ],
-)
-def test_a_launch_that_ends_before_a_rank_starts_has_the_launchers_last_words(output, words):
+def test_a_launch_that_ends_before_a_rank_starts_has_the_launchers_last_words():
+    output = "x" * 300 + "\nsrun: error: Unknown host\nsrun: fatal: No source\n"
     failure = why_it_ended(output, spools(None, None), status=255, ends={})
-    assert failure.message == f"the launcher ended with exit status 255; it printed: {words}"
+    assert failure.message.startswith("the launcher ended with exit status 255; it printed: x")
+    assert failure.message.endswith("x srun: error: Unknown host srun: fatal: No source")
+    assert len(failure.message) < 300
     wrote = why_it_ended(output, spools([], None), status=255, ends={})
     assert "it printed" not in wrote.message
 
