@@ -124,21 +124,15 @@ def campaign_of(
 
 def check_capacity(plan: Plan) -> None:
     """Raises UsageError for a launch of more ranks than this machine's cores, or its memory, can take."""
-    free = psutil.virtual_memory().available
+    free, cores = psutil.virtual_memory().available, plan.shape.num_cores
     for cell in (launch.cell for launch in plan.launches):
-        num_processes = math.ceil(cell.num_processes / cell.num_nodes)
-        size = RANK_BYTES[cell.framework]
-        by_cores, by_memory = plan.shape.num_cores * RANKS_PER_CORE, free // size
-        if num_processes <= min(by_cores, by_memory):
-            continue
-        asked = f"{cell.num_ranks} ranks" + f" and {cell.num_servers} servers" * (cell.num_servers > 0)
-        taken = (
-            f"on {plan.shape.num_cores} cores, more than {RANKS_PER_CORE} per core"
-            if num_processes > by_cores
-            else f"in {cell.framework} need {format_size(num_processes * size)} of memory, and "
-            f"{format_size(free)} are free"
-        )
-        raise UsageError(f"{asked} {taken}; ask for at most {min(by_cores, by_memory)} --ranks")
+        most = min(cores * RANKS_PER_CORE, free // RANK_BYTES[cell.framework])
+        if math.ceil(cell.num_processes / cell.num_nodes) > most:
+            servers = f" and {cell.num_servers} servers" * (cell.num_servers > 0)
+            raise UsageError(
+                f"{cell.num_ranks} ranks{servers} in {cell.framework} are too many for {cores} cores and "
+                f"{format_size(free)} of free memory; ask for at most {most} --ranks"
+            )
 
 
 def check_gpus(report: Probe, plan: Plan) -> None:
