@@ -40,7 +40,7 @@ def called(tmp_path: Path) -> Path:
 def target(
     tmp_path: Path, write_program: Callable[..., None], monkeypatch: pytest.MonkeyPatch, called: Path
 ) -> Installation:
-    """An environment whose programs are scripts; $PIP is what `pip wheel` does, $STATUS whether Horovod loads."""
+    """An environment whose programs are scripts; $PIP is what `pip wheel` does."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
         monkeypatch.delenv(name)
@@ -50,14 +50,12 @@ def target(
     bin_ = tmp_path / "env" / "bin"
     (tmp_path / "env" / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
     write_program(bin_ / "mpiexec", "echo 'HYDRA build details:'; echo '    Version:    5.0.2'")
-    write_program(bin_ / "mpicxx", "exit 0")
     write_program(
         bin_ / "python",
         f'echo "$@" >>{called}\n'
         'case "$*" in\n'
         '  "-P -m pip"*" wheel --"*) eval "$PIP";;\n'
         '  "-P -m pip"*) ;;\n'
-        '  *hvd*) echo "OSError: libmpi.so.12"; exit ${STATUS:-0};;\n'
         f"  *) echo '{json.dumps(FOUND)}';;\n"
         "esac",
     )
@@ -101,7 +99,6 @@ def test_a_wheel_is_made_once_for_all_that_it_was_built_against_and_noted(
     assert not built()
     monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
     assert built()
-    assert "hvd.mpi_built() and hvd.nccl_built()" in called.read_text()
     python = target.python.read_text()
     for was, becomes in (("2.13.0", "2.13.1"), ("5.0.2", "5.0.3"), ('"abi": "x"', '"abi": "y"')):
         write_program(target.python, python.replace(was, becomes))
@@ -111,15 +108,9 @@ def test_a_wheel_is_made_once_for_all_that_it_was_built_against_and_noted(
     assert json.loads((target.prefix / "horovod.json").read_text())["mpi"] == "openmpi"
 
 
-def test_what_cannot_be_built_is_one_line(target: Installation, write_program: Callable[..., None]):
-    write_program(target.python, 'echo \'{"abi": "", "frameworks": {}, "libraries": {}}\'')
-    with pytest.raises(UsageError, match="neither PyTorch nor TensorFlow is installed there; install one"):
-        describe(target)
+def test_a_python_that_does_not_answer_is_one_line(target: Installation, write_program: Callable[..., None]):
     write_program(target.python, "echo broken >&2; exit 1")
     with pytest.raises(UsageError, match="cannot list what is installed there: broken"):
-        describe(target)
-    target.mpiexec.with_name("mpicxx").unlink()
-    with pytest.raises(UsageError, match="no mpicxx beside"):
         describe(target)
 
 
@@ -154,7 +145,7 @@ def test_what_the_build_is_told(target: Installation, monkeypatch: pytest.Monkey
     assert build_variables(target, {"torch": {}}, Path("c++"))["CCL_ROOT"] == "/opt/intel"
 
 
-def test_a_failed_build_shows_the_end_of_its_log_and_a_library_that_does_not_load_has_no_note(
+def test_a_failed_build_shows_the_end_of_its_log_and_has_no_note(
     target: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("PIP", "seq 99; echo 'half.cc:1:10: fatal error: mpi.h: No such file'; exit 1")
@@ -163,12 +154,6 @@ def test_a_failed_build_shows_the_end_of_its_log_and_a_library_that_does_not_loa
         build_horovod(target, tell=lines.append)
     assert lines[-1].splitlines()[-1] == "half.cc:1:10: fatal error: mpi.h: No such file"
     assert not list((tmp_path / "cache").rglob("*.whl"))
-    monkeypatch.setenv("PIP", PIP_MAKES_A_WHEEL)
-    monkeypatch.setenv("STATUS", "1")
-    (target.prefix / "horovod.json").touch()
-    with pytest.raises(UsageError, match=r"loading horovod\.torch failed"):
-        build_horovod(target, tell=lines.append)
-    assert lines[-1].endswith("OSError: libmpi.so.12")
     assert not (target.prefix / "horovod.json").exists()
 
 
