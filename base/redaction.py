@@ -20,26 +20,18 @@ _USER_OF_URL = re.compile(r"(?<=://)[^/@\s]+@")  # https://name:password@host
 def redact(text: str) -> str:
     """`text` without the user's home folder and name, the working folder, the checkout's, and passwords in URLs."""
     text = _USER_OF_URL.sub("", text)
-    home, folders = home_folder(), {CHECKOUT: "<checkout>", str(Path.cwd()): "."}
+    # In containers some users have neither HOME nor an entry in the password file: then it stays "~".
+    home, folders = os.path.expanduser("~"), {CHECKOUT: "<checkout>", str(Path.cwd()): "."}
     for folder in sorted(folders.keys() - {"/"}, key=len, reverse=True):
         text = re.sub(rf"{re.escape(folder)}(?![\w-])", folders[folder], text)
-    if home:
-        text = text.replace(f"{home}/", "~/")
-    names = {home.name if home else "", *(os.environ.get(name, "") for name in USER_VARIABLES)} - {"", "root"}
+    text = text.replace(f"{home}/", "~/")
+    names = {Path(home).name, *(os.environ.get(name, "") for name in USER_VARIABLES)} - {"", "~", "root"}
     for user in sorted(names, key=len, reverse=True):
         # A name only where no letter or digit adjoins it: "ted" is in "interrupted" too.
         pattern = rf"(?<![A-Za-z0-9]){re.escape(user)}(?![A-Za-z0-9])"
         # Earlier redactions stay as they are, also for a user whose name is "user".
         text = "<user>".join(re.sub(pattern, "<user>", piece) for piece in text.split("<user>"))
     return text
-
-
-def home_folder() -> Path | None:
-    """The user's home folder; None for one without an entry in the password file and without HOME, as in containers."""
-    try:
-        return Path.home()
-    except RuntimeError:
-        return None
 
 
 def redacted(value: Any) -> Any:

@@ -1,7 +1,5 @@
 """No user name and no home folder reaches a record, from whatever text they come."""
 
-from pathlib import Path
-
 import pytest
 
 from dlscale.base import redaction
@@ -29,7 +27,7 @@ OF_RANK = {"rank", "node", "load_after"}
 
 @pytest.fixture(autouse=True)
 def jane(monkeypatch):
-    monkeypatch.setattr(Path, "home", lambda: Path("/home/jane"))
+    monkeypatch.setenv("HOME", "/home/jane")
     monkeypatch.setenv("LOGNAME", "jdoe7")
     monkeypatch.setenv("USER", "jdoe7")
 
@@ -50,7 +48,7 @@ def test_no_name_in_a_record(tmp_path, end):
 @pytest.mark.parametrize("word", ["interrupted", "measured", "rapl", "tiny", "hep", "n1", "2"])
 def test_a_user_named_like_a_word_of_records_has_the_records_of_everybody(tmp_path, monkeypatch, word):
     """Of a record's fields, a name is looked for in free text only."""
-    monkeypatch.setattr(Path, "home", lambda: Path("/home") / word)
+    monkeypatch.setenv("HOME", f"/home/{word}")
     monkeypatch.setenv("USER", word)
     found = a_record(tmp_path, end="error", kind="interrupted")
     assert Record.model_validate_json(found.model_dump_json()) == found
@@ -101,7 +99,7 @@ def a_record(folder, *, end, kind):
     ],
 )
 def test_a_name_is_replaced_where_it_is_one_and_twice_is_once(monkeypatch, home, text, expected):
-    monkeypatch.setattr(Path, "home", lambda: Path(home))
+    monkeypatch.setenv("HOME", home)
     monkeypatch.setenv("USER", "root")
     once = redaction.redact(text)
     assert (once, redaction.redact(once)) == (expected, expected)

@@ -1,7 +1,6 @@
 """The draft of a system's file: valid whatever commands print, with sources, without a user's name."""
 
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -202,7 +201,7 @@ def test_networks(drafted, files, expected):
 
 
 def test_a_users_name_is_not_written(drafted, monkeypatch):
-    monkeypatch.setattr(Path, "home", lambda: Path("/home/jane"))
+    monkeypatch.setenv("HOME", "/home/jane")
     monkeypatch.setenv("SCRATCH", "/scratch/jane")
     monkeypatch.setattr("platform.node", lambda: "jane-login4.cluster.org")
     text, system = drafted(SLURM)
