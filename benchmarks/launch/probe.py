@@ -14,7 +14,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -140,24 +140,23 @@ def describe(question: Question) -> Probe:
         frameworks=installed,
         commit=commit(),
         node=describe_node(),
-        gpus=see_gpus(name for name in question.gpus if name in installed),
+        gpus=[see_gpus(name) for name in question.gpus if name in installed],
     )
 
 
-def see_gpus(frameworks: Iterable[str]) -> list[SeenGpus]:
-    """The GPUs that these frameworks of this Python see, which starts them."""
-    return [
-        SeenGpus(
-            framework=framework,
-            version=gpus.version(),
-            names=gpus.names(),
-            libraries=gpus.libraries(),
-            backend=gpus.exchange_library()[0],
-            library=gpus.exchange_library()[1],
-            without_tf32=gpus.without_tf32(),
-        )
-        for framework, gpus in ((name, gpu_module(name)) for name in frameworks)
-    ]
+def see_gpus(framework: str) -> SeenGpus:
+    """The GPUs that a framework of this Python sees, which starts it."""
+    gpus = gpu_module(framework)
+    backend, library = gpus.exchange_library()
+    return SeenGpus(
+        framework=framework,
+        version=gpus.version(),
+        names=gpus.names(),
+        libraries=gpus.libraries(),
+        backend=backend,
+        library=library,
+        without_tf32=gpus.without_tf32(),
+    )
 
 
 def shows_gpus(devices: Path = Path("/dev")) -> bool:
