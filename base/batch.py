@@ -139,10 +139,6 @@ class Scheduler:
             known[job.partition(".")[0]] = "pending" if re.fullmatch(self.pending, word) else ended
         return {job: known.get(job.partition(".")[0], "unknown") for job in ids}
 
-    def forgot(self, errors: str) -> bool:
-        """Whether a query failed because the scheduler does not know a job any more."""
-        return bool(re.search(self.forgotten, errors))
-
     def nodes(self, variables: Mapping[str, str]) -> list[str]:
         """The nodes of the surrounding job, in order. Raises ValueError outside one, OSError for a lost file."""
         if (path := variables.get(self.file_variable)) and (not self.list_variable or os.path.isfile(path)):

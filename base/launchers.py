@@ -331,8 +331,3 @@ def flavour_of(version_text: str) -> Flavour | None:
     if "HYDRA" in version_text or "MPICH" in version_text:
         return "mpich"
     return "openmpi" if re.search("Open MPI|OpenRTE|PRRTE", version_text) else None
-
-
-def is_pals(version_text: str) -> bool:
-    """Whether PALS's mpiexec printed this for --version: "mpiexec version 1.8.0 revision ..."."""
-    return bool(re.match(r"mpiexec version \d", version_text))

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder
+from dlscale.base.files import locked, make_folder
 from dlscale.base.schedulers import SCHEDULERS, job_nodes
 from dlscale.base.strings import plural
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles
@@ -36,7 +36,8 @@ def run(folder: Path, name: str) -> None:
     begin, files = time.time(), JobFiles(folder, name)
     job, study = files.read(), read_study_file(folder)
     commands = SCHEDULERS[study.system.scheduler]
-    with files.lock():
+    held = f"{name} is running already; wait for it, or cancel it first"
+    with locked(files.path("lock"), held=held):
         remedy = "dlscale resume submits it, it is not started by hand"
         nodes = job_nodes(commands.name, fewest=job.num_nodes, remedy=remedy)
         files.log("begin", nodes=len(nodes))
@@ -73,7 +74,8 @@ def _campaign(study: StudyFile, job: Job, files: JobFiles, nodes: tuple[str, ...
             f"{files.name} was submitted with another {', '.join(changed) or 'commit'} than it finds now; "
             "run the study again, which opens a new folder"
         )
-    return replace(campaign, nodes=nodes, spool_folder=files.spool_folder)
+    # Apart from the leftovers of other jobs.
+    return replace(campaign, nodes=nodes, spool_folder=campaign.store.spool_folder / files.name)
 
 
 def run_until(end: float, campaign: Campaign) -> int:

@@ -15,8 +15,8 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -26,7 +26,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from dlscale.base.definitions import Frozen, read_json
 from dlscale.base.errors import UsageError
-from dlscale.base.files import APPENDED, locked, make_folder, open_regular, read_regular, write_atomically
+from dlscale.base.files import APPENDED, open_regular, read_regular, write_atomically
 from dlscale.base.parsing import parse_json_object
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.study.plan import Launch, Plan
@@ -151,20 +151,9 @@ class JobFiles:
         """Its file with that ending: json, sh, id, jsonl, log or lock."""
         return self.folder / FOLDER / f"{self.name}.{ending}"
 
-    @property
-    def spool_folder(self) -> Path:
-        """The folder that its launches write to while they run, apart from other jobs' leftovers."""
-        return self.folder / "spool" / self.name
-
     def read(self) -> Job:
         """The launches of the job. Raises UsageError if the file is invalid."""
         return read_json(Job, self.path("json"), remedy="delete it, and resume the study")
-
-    def write(self, job: Job, script: str) -> None:
-        """Write the job and its script, before it is submitted."""
-        make_folder(self.folder / FOLDER)
-        write_atomically(self.path("json"), job.model_dump_json())
-        write_atomically(self.path("sh"), script)
 
     @property
     def id(self) -> str | None:
@@ -189,13 +178,6 @@ class JobFiles:
     def accepted(self, job_id: str) -> None:
         """Keep the scheduler's number; an empty one while the job is being submitted."""
         write_atomically(self.path("id"), job_id + "\n")
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Held while the job measures; ends with its process. Raises UsageError if another start holds it."""
-        held = f"{self.name} is running already; wait for it, or cancel it first"
-        with locked(self.path("lock"), held=held):
-            yield
 
     def log(self, event: str, **values: Any) -> None:
         """Append an event, on a new line even after one that was cut off."""

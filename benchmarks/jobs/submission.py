@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -68,7 +69,9 @@ def submit(campaign: Campaign, jobs: Sequence[Job], *, account: str | None) -> l
         text = job_script(campaign, job, account=account, after=after)
         command = [*commands.submit, str(files.path("sh").absolute())]
         _require(command[0])
-        files.write(job, text)
+        make_folder(files.path("json").parent)
+        write_atomically(files.path("json"), job.model_dump_json())
+        write_atomically(files.path("sh"), text)
         files.accepted("")  # whoever is killed now, or gets no answer, does not submit it again
         done = _run(command, campaign.store.folder)
         if done.returncode:
@@ -111,7 +114,7 @@ def _scheduler_states(commands: Scheduler, ids: Sequence[str]) -> Mapping[str, S
     done = _run(query)
     if done.returncode == 0:
         return commands.states(done.stdout, ids)
-    if not commands.forgot(done.stderr):  # the scheduler is down
+    if not re.search(commands.forgotten, done.stderr):  # the scheduler is down
         raise UsageError(f"{query[0]} failed: {_last_line(done)}; try again when the scheduler answers")
     if len(ids) == 1:
         return {ids[0]: "unknown"}

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import jinja2
 import psutil
 
-from dlscale.base.launchers import is_pals
 from dlscale.base.redaction import redact
 from dlscale.base.strings import LONGEST_NAME, visible
 from dlscale.benchmarks.systems.system import System
@@ -204,7 +203,8 @@ def _pbs(ask: Ask) -> Facts:
         for name, row in (_blocks(ask("qstat", "-Q", "-f")) if kinds else ())
         if (row.get("queue_type"), row.get("enabled"), row.get("started")) == ("Execution", "True", "True")
     }
-    launcher = "pals" if is_pals(ask("mpiexec", "--version")) else "mpiexec"
+    # PALS's mpiexec prints "mpiexec version 1.8.0 revision ...".
+    launcher = "pals" if re.match(r"mpiexec version \d", ask("mpiexec", "--version")) else "mpiexec"
     return {"scheduler": "pbs", "launcher": launcher, "partitions": partitions, "connects": True}
 
 

@@ -38,7 +38,6 @@ def about_jobs(text: str) -> None:
     """What schedulers print about jobs."""
     for commands in SCHEDULERS.values():
         commands.states(text, ["12", "f12"])
-        commands.forgot(text)
         with suppress(ValueError):
             commands.job_id(text)
 
