@@ -22,7 +22,6 @@ _HIDDEN = (
     "\u2060-\u206f\u2800\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000e0000-\U000e0fff"
 )
 _HIDDEN_PATTERN = re.compile(f"[{_HIDDEN}]")
-_OF_A_TERMINAL = re.compile(r"(\x1b\[[0-9;]*m|\r\n)")  # what sets a colour, and the end of a line
 
 
 def plural(count: float, noun: str) -> str:
@@ -33,12 +32,6 @@ def plural(count: float, noun: str) -> str:
 def visible(text: str) -> str:
     r"""`text` with each hidden character as its Python escape: `\x1b`, `\u202e`. New lines and tabs stay."""
     return text if text.isascii() and text.isprintable() else _HIDDEN_PATTERN.sub(_escaped, text)
-
-
-def visible_but_colours(text: str) -> str:
-    """Likewise, but what sets the colour of a terminal stays, and what ends a line."""
-    parts = [text] if text.isascii() and text.isprintable() else _OF_A_TERMINAL.split(text)
-    return "".join(part if place % 2 else visible(part) for place, part in enumerate(parts))
 
 
 def _escaped(match: re.Match[str]) -> str:
