@@ -30,24 +30,11 @@ from dlscale.collectives.registry import unavailable_because
 from dlscale.models.frameworks import FRAMEWORKS, gpu_module
 
 PACKAGES = (
-    *(
-        "dlscale",
-        "torch",
-        "numpy",
-        "h5py",
-        "mpi4py",
-        "tensorflow",
-        "tensorflow-cpu",
-        "horovod",
-        "grpcio",
-        "oneccl-cpu",
-    ),
-    "impi-rt",
+    *("dlscale", "torch", "numpy", "h5py", "mpi4py", "tensorflow", "tensorflow-cpu"),
+    *("horovod", "grpcio", "oneccl-cpu", "impi-rt"),
 )
-FAMILIES: dict[str, Flavour] = {
-    "Open MPI": "openmpi",
-    "Intel MPI": "intelmpi",
-}  # by vendor; all others: MPICH's
+# By vendor; all others are MPICH's.
+FAMILIES: dict[str, Flavour] = {"Open MPI": "openmpi", "Intel MPI": "intelmpi"}
 CPU_INFO = Path("/proc/cpuinfo")
 BUILD_FILE = "build.json"  # next to the ring's extension, written by its CMakeLists.txt
 GPU_FILES = ("nvidia[0-9]*", "dxg", "kfd", "dri/renderD*")  # NVIDIA's, those of Windows, AMD's, Intel's
