@@ -49,7 +49,7 @@ def blocks(
     yield from tables(run, rows)
     if not len(rows):
         yield Text("No launch gave a number.")
-    yield from map(Text, sentences(run, launches))
+    yield from map(Text, sentences(run))
     if missing := failures(run, launches):
         yield Text("Not measured", style="bold")
         yield from (Text(f"  {text}") for text in missing)
@@ -113,17 +113,14 @@ def heading(run: MessageSizeRun, collective: str, num_ranks: int) -> str:
     return f"{title}, {num_ranks} ranks on {num_ranks // run.ranks_per_node} nodes of {run.system}"
 
 
-def sentences(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> Iterator[str]:
-    """What the tables do not say: whether the machine was busy, their bound, and what was tried."""
+def sentences(run: MessageSizeRun) -> Iterator[str]:
+    """What the tables do not say: whether the machine was busy, and their bound."""
     if run.busy:
         yield f"The machine was busy: {run.busy}. Rates are too low; of launches in turn ratios hold better."
     yield (
         f"Medians over {plural(run.num_blocks, 'launch')} of each launch's median call. *: the library's best setting "
         f"at that size. of bound: relative to {_bound(run)}. See docs/ring.md."
     )
-    tried = Counter(launch.backend for launch in launches if launch.purpose == "tuning")
-    if tried:
-        yield f"Settings tried: {', '.join(f'{name} {num}' for name, num in tried.items())}."
 
 
 def _bound(run: MessageSizeRun) -> str:

@@ -72,7 +72,7 @@ MESSAGES = "\n".join(f"  {operation.name:16}{operation.message}" for operation i
 @click.pass_context
 def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **options: Any) -> int:
     """Time collective operations (fp32, the ranks of a node or of several) over message sizes: the ring, MPICH,
-    Open MPI, Intel MPI, Gloo and Horovod, each at its default and at its best settings.
+    Open MPI, Intel MPI, Gloo and Horovod, each at its default and at up to three other settings.
 
     Prints a table and writes raw samples, a CSV and a figure into a folder of its own below RESULTS. Exit status 2 if
     a backend could not be measured.

@@ -36,13 +36,12 @@ MPI_PEERS = ("mpich", "openmpi", "intelmpi")
 
 
 class PeerSetting(Frozen):
-    """Variables that a library is started with. Defaults are always measured, others if trials pick them."""
+    """Variables that a library is started with."""
 
     name: Text
     operations: list[Collective] = list(COLLECTIVES)  # that the variables change
     variables: dict[Text, Text] = {}
     thread_level: Literal["single", "multiple"] = "single"
-    default: bool = False
 
 
 class Peer(Frozen):

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import psutil
 
 from dlscale.base.errors import UsageError
@@ -30,34 +28,14 @@ from dlscale.benchmarks.records.collective_operations import Collective
 from dlscale.benchmarks.records.message_sizes import (
     MessageSizeLaunch,
     MessageSizeRun,
-    Purpose,
     add_launch,
     write_campaign,
 )
 
-TUNING_SHARE = 0.3  # of the time of a number of ranks; measuring has the rest
 LAUNCH_SECONDS = 2.0  # that a launch takes at least, until launches took longer
-MOST_TUNED = 3  # settings beside the default ones
 
 Choice = tuple[Peer, PeerSetting]
 Tell = Callable[[str], None]
-
-
-def choose_settings(peer: Peer, tried: Iterable[MessageSizeLaunch]) -> list[PeerSetting]:
-    """The default settings, and the others that were fastest at most sizes and operations when they were tried."""
-    rows = [
-        (record.setting, block.collective, block.message_bytes, np.median(np.max(block.nanoseconds, axis=0)))
-        for record in tried
-        if record.backend == peer.name
-        for block in record.samples
-        if block.operation != "stream"
-    ]
-    frame = pd.DataFrame(rows, columns=["setting", "collective", "size", "nanoseconds"])
-    medians = frame.pivot_table("nanoseconds", ["collective", "size"], "setting", aggfunc="median")
-    num_wins = medians.idxmin(axis=1).value_counts()
-    others = [setting for setting in peer.settings if not setting.default and setting.name in num_wins]
-    others.sort(key=lambda setting: -num_wins[setting.name])
-    return [*(setting for setting in peer.settings if setting.default), *others[:MOST_TUNED]]
 
 
 @dataclass(kw_only=True)
@@ -114,31 +92,16 @@ class Run:
         write_campaign(self.folder, campaign)
 
     def measure(self) -> None:
-        """Everything, for every number of ranks, within the budget; finished launches are kept whatever happens.
-
-        Ranks that share CPUs are measured at default settings only.
-        """
-        peers = [found.peer for found in self.machine.libraries.values() if not found.state.unusable]
+        """Everything, for every number of ranks, within the budget; finished launches are kept whatever happens."""
+        usable = [found.peer for found in self.machine.libraries.values() if not found.state.unusable]
+        choices = [(peer, setting) for peer in usable for setting in peer.settings]
         end, counts = self.clock() + self.budget_seconds, sorted(self.rank_counts)
         for index, num_ranks in enumerate(counts):
-            begin = self.clock()
-            span = (end - begin) / (len(counts) - index)
-            tried: list[MessageSizeLaunch] = []
-            if num_ranks <= len(self.machine.cpus) or self.machine.nodes:
-                trials = [
-                    self._orders([(peer, setting) for setting in peer.settings], num_ranks, purpose="tuning")
-                    for peer in peers
-                    if not all(setting.default for setting in peer.settings)
-                ]
-                title = f"trying settings on {num_ranks} ranks"
-                tried = self._make(title, trials, begin + TUNING_SHARE * span)
-            choices = [(peer, setting) for peer in peers for setting in choose_settings(peer, tried)]
-            blocks = [self._orders(choices, num_ranks, block=block) for block in range(self.num_blocks)]
-            self._make(f"measuring {num_ranks} ranks", blocks, begin + span)
+            until = self.clock() + (end - self.clock()) / (len(counts) - index)
+            blocks = [self._orders(choices, num_ranks, block) for block in range(self.num_blocks)]
+            self._make(f"measuring {num_ranks} ranks", blocks, until)
 
-    def _orders(
-        self, choices: Sequence[Choice], num_ranks: int, *, purpose: Purpose = "measured", block: int = 0
-    ) -> list[MessageSizeLaunch]:
+    def _orders(self, choices: Sequence[Choice], num_ranks: int, block: int) -> list[MessageSizeLaunch]:
         """A launch of each choice, in random order, which also times the memory stream that bounds some operations.
 
         The ring's allreduce in memory of its own has its own launch, as users run it: in one process the messages of
@@ -154,7 +117,6 @@ class Run:
                 variants += [["ring-shared"]] if peer.name == "ring" else []
             orders += [
                 MessageSizeLaunch(
-                    purpose=purpose,
                     block=block,
                     backend=peer.name,
                     setting=setting.name,
@@ -169,19 +131,17 @@ class Run:
         random.Random(f"{num_ranks} {block}").shuffle(orders)  # noqa: S311 - an order, not a secret
         return orders
 
-    def _make(
-        self, title: str, blocks: Sequence[Sequence[MessageSizeLaunch]], until: float
-    ) -> list[MessageSizeLaunch]:
-        """The records of the launches for which there is time; those of a block run together as memory allows."""
-        records, total = list[MessageSizeLaunch](), sum(map(len, blocks))
+    def _make(self, title: str, blocks: Sequence[Sequence[MessageSizeLaunch]], until: float) -> None:
+        """Record the launches for which there is time; those of a block run together as memory allows."""
+        num_made, total = 0, sum(map(len, blocks))
         for group in [group for block in blocks for group in self._groups(block)]:
             begin = self.clock()
             fitting = group[: max(0, int((until - begin) / self._launch_seconds))]
             if not fitting:
                 break
-            numbers = f"{len(records) + 1} to {len(records) + len(fitting)} of {total}"
+            numbers = f"{num_made + 1} to {num_made + len(fitting)} of {total}"
             self.progress(f"{title}: launches {numbers}, at most {format_seconds(until - begin)} left")
-            seconds = (until - begin) * len(fitting) / (total - len(records))
+            seconds = (until - begin) * len(fitting) / (total - num_made)
             made = launch.run_together(
                 fitting, self.machine, sizes=self.sizes, seconds=seconds, results=self.folder
             )
@@ -194,10 +154,9 @@ class Run:
                 self._position += 1
                 if record.failure:
                     self.tell(f"failed: {record.backend}, {record.setting}: {record.failure}")
-            records += made
-        if missing := total - len(records):
+            num_made += len(made)
+        if missing := total - num_made:
             self.tell(f"{title}: the budget had no room for {missing} of {total} launches")
-        return records
 
     def _groups(self, block: Sequence[MessageSizeLaunch]) -> list[Sequence[MessageSizeLaunch]]:
         """The launches that run together; one whose library never rests is alone, for it would disturb the others."""

@@ -233,7 +233,7 @@ def test_between_nodes_the_wire_is_the_bound():
 
 def test_a_busy_machine_is_said():
     run = campaign(busy="other programs use 0.8 of 2 cores")
-    assert "The machine was busy: other programs use 0.8 of 2 cores." in next(report.sentences(run, []))
+    assert "The machine was busy: other programs use 0.8 of 2 cores." in next(report.sentences(run))
 
 
 def shown(run, launches):

@@ -19,7 +19,7 @@ def peer() -> Peer:
         title="MPICH",
         kind="mpi",
         packages=["mpich"],
-        settings=[PeerSetting(name="default", default=True)],
+        settings=[PeerSetting(name="default")],
     )
 
 

@@ -39,11 +39,11 @@ def test_oversubscribed_ranks_of_open_mpi(
     assert "mpiexec -n 4 --map-by slot:OVERSUBSCRIBE --bind-to none" in words
 
 
-def test_every_peer_has_a_default_and_no_setting_twice():
+def test_every_peer_has_its_default_first_and_no_setting_twice():
     for peer in load_peers():
         names = [setting.name for setting in peer.settings]
         assert len(names) == len(set(names)), peer.name
-        assert any(setting.default for setting in peer.settings), peer.name
+        assert names[0] == "default", peer.name
         meanings = [(setting.thread_level, *sorted(setting.variables.items())) for setting in peer.settings]
         assert len(meanings) == len(set(meanings)), peer.name
 

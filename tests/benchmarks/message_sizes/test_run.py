@@ -9,7 +9,7 @@ import pytest
 
 from dlscale.benchmarks.message_sizes import run as message_sizes_run
 from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting
-from dlscale.benchmarks.message_sizes.run import Run, choose_settings
+from dlscale.benchmarks.message_sizes.run import Run
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Samples, load_run
 
 from .conftest import machine_of
@@ -18,12 +18,12 @@ KIB, MIB = 2**10, 2**20
 
 
 def settings(*names: str) -> list[PeerSetting]:
-    return [PeerSetting(name=name, default=name == "default") for name in names]
+    return [PeerSetting(name=name) for name in names]
 
 
 PEERS = [
     Peer(name="ring", title="ring", kind="ring", settings=settings("default")),
-    Peer(name="mpich", title="MPICH", kind="mpi", settings=settings("default", "a", "b")),
+    Peer(name="mpich", title="MPICH", kind="mpi", settings=settings("default", "a")),
     Peer(name="horovod", title="Horovod", kind="torch", rests=False, settings=settings("default")),
 ]
 
@@ -61,13 +61,12 @@ class MadeRun:
         return [order.model_copy(update={"samples": self.samples(order)}) for order in orders]
 
     def samples(self, order: MessageSizeLaunch) -> list[Samples]:
-        times = {4 * KIB: 1000, MIB: 500 if order.setting == "a" else 1000}
-        return [sample(size, time) for size, time in times.items()] if order.num_ranks == 2 else []
+        return [sample(size, 1000) for size in (4 * KIB, MIB)] if order.num_ranks == 2 else []
 
     def measure(self) -> list[MessageSizeLaunch]:
         self.run.measure()
         _, self.launches = load_run(self.run.folder)
-        return [launch for launch in self.launches if launch.purpose == "measured"]
+        return self.launches
 
 
 def sample(message_bytes: int, nanoseconds: int) -> Samples:
@@ -108,9 +107,7 @@ def test_a_block_has_every_choice_once_in_a_random_order(made: Callable[..., Mad
     assert [launch.position for launch in run.launches] == list(range(len(run.launches)))
     assert {launch.together is None for launch in measured if launch.backend == "horovod"} == {True}
     assert {launch.together is None for launch in measured if launch.backend != "horovod"} == {False}
-    tried = {(launch.backend, launch.setting) for launch in run.launches if launch.purpose == "tuning"}
-    assert tried == {("mpich", "default"), ("mpich", "a"), ("mpich", "b")}
-    assert run.shown[0] == "trying settings on 2 ranks: launches 1 to 3 of 3, at most 2 min 24 s left"
+    assert run.shown[0] == "measuring 2 ranks: launches 1 to 4 of 15, at most 8 min left"
 
 
 @pytest.mark.parametrize(
@@ -137,46 +134,9 @@ def test_launches_that_take_long_to_start_do_not_break_the_budget(
     assert 400 < run.now - 1000 < 480 * 1.1 + 5 * start_seconds
     assert len(measured) >= least
     assert any("the budget had no room for" in text for text in run.told) == (start_seconds == 40)
-    # Ranks that share CPUs, at default settings only.
-    assert {launch.setting for launch in measured if launch.num_ranks == 64} == {"default"}
 
 
 def test_a_group_is_cut_to_what_the_budget_has_room_for(made: Callable[..., MadeRun]):
     run = made(budget_seconds=6)
     run.measure()
     assert max(map(len, run.groups)) in (2, 3)
-
-
-SEVERAL = {"default": (1000, 100_000), "a": (500, 200_000), "b": (3000, 20_000), "slow": (2000, 300_000)}
-
-
-@pytest.mark.parametrize(
-    ("times", "most", "expected"),
-    [
-        (SEVERAL, 3, {"default", "a", "b"}),  # where it is fastest
-        ({**SEVERAL, "default": (400, 30_000)}, 3, {"default", "b"}),
-        ({**SEVERAL, "b": (400, 20_000)}, 1, {"default", "b"}),
-        ({"b": (10,)}, 3, {"default", "b"}),  # a default that failed leaves room for what works
-        ({"default": (), "b": ()}, 3, {"default"}),
-        ({}, 3, {"default"}),
-    ],
-)
-def test_settings_are_chosen_that_are_fastest_somewhere(
-    monkeypatch: pytest.MonkeyPatch,
-    order: MessageSizeLaunch,
-    times: dict[str, tuple[int, ...]],
-    most: int,
-    expected: set[str],
-):
-    monkeypatch.setattr(message_sizes_run, "MOST_TUNED", most)
-    mpich = PEERS[1].model_copy(update={"settings": settings("default", "a", "b", "slow")})
-    tried = [
-        order.model_copy(
-            update={
-                "setting": name,
-                "samples": [sample(size, time) for size, time in zip((4 * KIB, MIB), own, strict=False)],
-            }
-        )
-        for name, own in times.items()
-    ]
-    assert {setting.name for setting in choose_settings(mpich, tried)} == expected
