@@ -11,9 +11,19 @@ import numpy as np
 
 from dlscale.benchmarks.records.cell import Case, Cell
 from dlscale.benchmarks.records.nodes import NodeFacts
-from dlscale.benchmarks.records.profile import GradientReady, Quantiles, StepProfile
-from dlscale.benchmarks.records.record import Configuration, Failure, Fingerprint, Phases, RankFacts, Record
-from dlscale.benchmarks.records.target import Evaluation, Solution
+from dlscale.benchmarks.records.record import (
+    Configuration,
+    Evaluation,
+    Failure,
+    Fingerprint,
+    GradientReady,
+    Phases,
+    Quantiles,
+    RankFacts,
+    Record,
+    Solution,
+    StepProfile,
+)
 from dlscale.benchmarks.records.windows import Windows
 
 CONFIGURATION = Configuration(

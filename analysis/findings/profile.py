@@ -16,7 +16,7 @@ from dlscale.analysis import theme
 from dlscale.analysis.finding import COUNT, MILLISECONDS, PLACE, Column, Drawing, Finding, frame_of
 from dlscale.analysis.load import Study
 from dlscale.analysis.statistics import NONE, Interval, median_interval
-from dlscale.benchmarks.records.profile import StepProfile
+from dlscale.benchmarks.records.record import StepProfile
 
 MILLI = MILLISECONDS | {"write": "{:.3g}".format}
 TIMES = {  # of each part its label and meaning

@@ -13,8 +13,7 @@ from dlscale.analysis.predict.network import input_of
 from dlscale.analysis.predict.profile import Gradient, Profile
 from dlscale.analysis.text import seconds_text
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS, StepProfile
-from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.record import MIN_PROFILED_STEPS, Record, StepProfile
 
 # What two profiles of one workload in one framework can differ in, and what a prediction must therefore say.
 CHOICES = ("preset", "local_batch", "precision", "compiled", "threads_per_rank", "data")

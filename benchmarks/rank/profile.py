@@ -16,14 +16,14 @@ from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.controls import ELEMENT_BYTES
 from dlscale.benchmarks.rank.gates import training_gates
 from dlscale.benchmarks.rank.measure import measure
-from dlscale.benchmarks.records.profile import (
+from dlscale.benchmarks.records.record import (
     MIN_PROFILED_STEPS,
+    Gate,
     GradientReady,
     Quantiles,
     SecondBatch,
     StepProfile,
 )
-from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import CaseResult
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.none import NoneBackend

@@ -21,9 +21,8 @@ from dlscale.benchmarks.rank.measure import SHORTEST_STEP, time_window
 from dlscale.benchmarks.rank.target_audit import TargetAudit
 from dlscale.benchmarks.rank.training import audited
 from dlscale.benchmarks.records.cell import Cell
-from dlscale.benchmarks.records.record import Gate
+from dlscale.benchmarks.records.record import End, Ended, Evaluation, Gate
 from dlscale.benchmarks.records.spool import Phase
-from dlscale.benchmarks.records.target import End, Ended, Evaluation
 from dlscale.benchmarks.study.rules import STALL_SECONDS
 from dlscale.collectives import Trainer
 from dlscale.models.workload import Replica

@@ -18,6 +18,8 @@ from dlscale.benchmarks.records.cell import Case, Setting
 from dlscale.benchmarks.records.nodes import EnergyReading, NodeEnergy, NodeFacts, NodeSettings
 from dlscale.benchmarks.records.record import (
     Checkpoint,
+    Ended,
+    Evaluation,
     Failure,
     Gate,
     GpuMemory,
@@ -28,10 +30,11 @@ from dlscale.benchmarks.records.record import (
     RankFacts,
     Record,
     Resumption,
+    Solution,
     StateBytes,
+    TrainingLaunch,
 )
 from dlscale.benchmarks.records.spool import CaseEnd, CaseResult, MeasuredWindow, RankSpool
-from dlscale.benchmarks.records.target import Ended, Evaluation, Solution, TrainingLaunch
 from dlscale.benchmarks.records.windows import Windows
 
 START_PHASES = ("start_up", "import_backend", "connect", "set_up")

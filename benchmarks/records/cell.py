@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Name, Text
-from dlscale.benchmarks.records.target import Target
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NONE
 from dlscale.models import load_workload
+from dlscale.models.optimizers import OptimizerRule, RateSchedule
 from dlscale.models.own import OwnModel, own_workload
 from dlscale.models.workload import Preset, Workload
 
@@ -25,9 +25,34 @@ Control = Literal[
 ]
 ScalingMode = Literal["weak", "strong"]  # constant along a curve: samples per rank, or over all ranks
 AUTO = "auto"  # ranks per sample, as a study may ask for them: as many as the batch needs
-
-
 Framework = Literal["torch", "tensorflow"]
+
+
+LearningRateScaling = Literal["none", "linear", "sqrt"]
+
+
+class Target(Frozen):
+    """The quality that a training is to reach on held-out samples, and how it goes there.
+
+    `scaling` says how `learning_rate`, which is used, follows from the rate of 1 rank with the ratio of global batches:
+    not at all, in proportion (P. Goyal et al., arXiv:1706.02677), or with the square root (A. Krizhevsky,
+    arXiv:1404.5997). `schedule` says how it changes while training, and `optimizer` what it is the rate of.
+    """
+
+    metric: Text  # of the workload's `quality.METRICS`
+    threshold: float
+    held_out: float = Field(gt=0, lt=1)  # share of the samples (`models/held_out.py`)
+    evaluate_every: PositiveInt  # steps
+    max_seconds: PositiveFloat  # training and evaluating; then the training ends short of the target
+    max_samples: PositiveInt | None = where_given(None)  # likewise, over all ranks
+    learning_rate: PositiveFloat
+    scaling: LearningRateScaling = "none"
+    schedule: RateSchedule | None = where_given(None)  # None: the rate is constant
+    optimizer: OptimizerRule | None = where_given(None)  # None: the network's own
+
+    def rate(self, samples: int) -> float:
+        """The learning rate of the step that begins after so many samples over all ranks."""
+        return self.schedule.rate(self.learning_rate, samples) if self.schedule else self.learning_rate
 
 
 class Cell(Frozen):

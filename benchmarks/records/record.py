@@ -11,16 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from functools import cached_property
-from typing import Final, Literal, Self, get_args
+from itertools import chain
+from typing import Annotated, Final, Literal, Self, get_args
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Moment, Name, Text
 from dlscale.benchmarks.records.cell import Case, Cell, Setting
 from dlscale.benchmarks.records.nodes import NodeEnergy, NodeFacts
-from dlscale.benchmarks.records.profile import StepProfile
-from dlscale.benchmarks.records.target import Solution, TrainingLaunch
 from dlscale.benchmarks.records.windows import Start, Windows
 from dlscale.collectives.capabilities import NAMES, capabilities
 from dlscale.collectives.sharding import NONE
@@ -30,6 +29,8 @@ SCHEMA_VERSION = 7  # raised by every change that makes written records unreadab
 Base = Literal["1", "node", "smallest"]
 BASES: tuple[Base, ...] = get_args(Base)
 Evidence = Literal["measured", "emulated", "simulated", "published"]
+MIN_PROFILED_STEPS = 200  # of control `profile`: with stamps, and as many without
+WholeSteps = Annotated[list[PositiveFloat], Field(min_length=1)]  # seconds of each
 DISTURBED = 0.05  # of CPU time, over a launch; what an idle system does by itself is below 1 % of it
 
 
@@ -67,6 +68,58 @@ class LaunchMetadata(Frozen):
     environment_variables: dict[Text, Text]  # set variables on the allow-list
     # Version of the list of gates that its cases had to pass (`required_gates`); None: before there was a list.
     gates_version: Literal[2, 3] | None = where_given(None)
+
+
+class Quantiles(Frozen):
+    """One moment over the stamped steps: 5 %, the median, 95 %."""
+
+    low: NonNegativeFloat
+    median: NonNegativeFloat
+    high: NonNegativeFloat
+
+
+class GradientReady(Frozen):
+    """One tensor of gradients, and when backpropagation had completed it."""
+
+    name: Text
+    num_bytes: PositiveInt
+    ready: Quantiles
+
+
+class SecondBatch(Frozen):
+    """Whole steps of another local batch, taken after all others: they tell what a step costs whatever its batch."""
+
+    local_batch: PositiveInt
+    seconds: WholeSteps
+
+
+class StepProfile(Frozen):
+    """The steps of a rank over backend `none`; gradients are in the order in which they were completed.
+
+    Every time counts from the start of its step, in seconds. `forward` and `backward` are the ends of the passes: of
+    each objective in turn in torch, of all together in TensorFlow. The update is the rest of the step. Half of the
+    steps carry stamps, and the other half, taken between them, says what the stamps cost.
+    """
+
+    fetched: Quantiles  # the local batch is there
+    forward: Annotated[list[Quantiles], Field(min_length=1)]
+    backward: Annotated[list[Quantiles], Field(min_length=1)]
+    update: Quantiles  # its length
+    gradients: Annotated[list[GradientReady], Field(min_length=1)]
+    stamped_seconds: WholeSteps
+    plain_seconds: WholeSteps  # without stamps, taken between those
+    second: SecondBatch | None = where_given(None)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> StepProfile:
+        if len(self.forward) != len(self.backward):
+            raise ValueError("a profile has as many ends of forward as of backward passes")
+        passes = [end.median for end in chain(*zip(self.forward, self.backward, strict=True))]
+        ready = [gradient.ready.median for gradient in self.gradients]
+        for moments in ([self.fetched.median, *passes], ready):
+            if moments != sorted(moments):
+                raise ValueError(f"what a profile has one after the other is not at {moments}")
+        return self
 
 
 class Outcome(Frozen):
@@ -153,6 +206,47 @@ class Resumption(Frozen):
 
     step: PositiveInt  # the checkpoint's
     seconds: PositiveFloat  # reading and broadcasting it
+
+
+class Evaluation(Frozen):
+    """A training's quality after `step`, on held-out samples. Seconds are the slowest rank's, since the first step.
+
+    Metrics that are not finite numbers, or that could not be computed, are left out.
+    """
+
+    step: PositiveInt
+    samples: PositiveInt  # that the weights took up, over all ranks
+    training_seconds: NonNegativeFloat
+    evaluating_seconds: NonNegativeFloat  # this evaluation included
+    loss: float | None  # mean over ranks, of the step's batch; None where it is not a finite number
+    metrics: dict[Text, float]
+
+
+End = Literal["reached", "budget", "diverged"]
+
+
+class Ended(Frozen):
+    """How a training with a target ended: there, out of time, or with a loss that is not a number."""
+
+    end: End
+    set_up_seconds: NonNegativeFloat  # from the gates to the first step: networks, weights, the trainer
+    num_held_out: PositiveInt
+    num_training: PositiveInt | None = where_given(None)  # samples of an epoch; None: not written yet
+
+
+class Solution(Ended):
+    """A training with a target, from its first evaluation to its end, when it is evaluated, too."""
+
+    evaluations: Annotated[list[Evaluation], Field(min_length=1)]
+
+
+class TrainingLaunch(Frozen, extra="ignore"):
+    """A launch of a training with a target, of which the state stays: what it took apart from steps and evaluations."""
+
+    first_step: NonNegativeInt  # of the state that it began with: 0 or that of a checkpoint
+    start_seconds: NonNegativeFloat | None  # to the first step, without gates and restoring; None: unknown
+    restoring_seconds: NonNegativeFloat
+    saving_seconds: NonNegativeFloat
 
 
 class LateGradients(Frozen):

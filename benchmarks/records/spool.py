@@ -22,6 +22,8 @@ from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.nodes import EnergyReading, NodeSettings
 from dlscale.benchmarks.records.record import (
     Checkpoint,
+    Ended,
+    Evaluation,
     Gate,
     GpuMemory,
     Outcome,
@@ -29,7 +31,6 @@ from dlscale.benchmarks.records.record import (
     Resumption,
     StateBytes,
 )
-from dlscale.benchmarks.records.target import Ended, Evaluation
 from dlscale.benchmarks.records.windows import Count, CountFromZero, Seconds, Start
 
 SPEC_FILE = "launch.json"  # `rank.spec.LaunchSpec`

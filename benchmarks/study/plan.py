@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from dlscale.benchmarks.records.cell import SHORT_CONTROLS, Case, Cell
-from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS
+from dlscale.benchmarks.records.record import MIN_PROFILED_STEPS
 from dlscale.benchmarks.study.rules import SHORT_CONTROL_SECONDS
 from dlscale.benchmarks.study.sizes import Shape
 from dlscale.benchmarks.study.study import Study

@@ -11,7 +11,7 @@ from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Counts, Duration
 from dlscale.base.strings import Text
-from dlscale.benchmarks.records.target import LearningRateScaling, Target
+from dlscale.benchmarks.records.cell import LearningRateScaling, Target
 from dlscale.benchmarks.study.rules import option
 from dlscale.models.held_out import held_out_samples
 from dlscale.models.optimizers import (

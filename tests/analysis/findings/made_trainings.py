@@ -1,6 +1,6 @@
 """Made-up trainings to a target, with known times."""
 
-from dlscale.benchmarks.records.target import TrainingLaunch
+from dlscale.benchmarks.records.record import TrainingLaunch
 from tests.made_records import TARGET, make_record, solved
 
 LAUNCH = 2.1  # start 1, import 0.1 and connect 1, as the made-up records have them

@@ -13,7 +13,7 @@ from dlscale.analysis.predict.noise import Noise
 from dlscale.analysis.predict.prediction import predict_curve, predict_point
 from dlscale.analysis.predict.profile import at_batch
 from dlscale.analysis.predict.public_profiles import public_profile
-from dlscale.benchmarks.records.profile import Quantiles, SecondBatch, StepProfile
+from dlscale.benchmarks.records.record import Quantiles, SecondBatch, StepProfile
 from dlscale.benchmarks.systems.system import load_system
 from tests.analysis.made_scenarios import PROFILE, scenario
 

@@ -5,9 +5,9 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch.supervisor import collect_leftovers
 from dlscale.benchmarks.rank.checkpoints import save_checkpoint
+from dlscale.benchmarks.records.cell import Target
 from dlscale.benchmarks.records.spool import MeasuredWindow, Resumption, SpoolWriter
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.rules import Rules
 from tests.benchmarks.spools import launch_spec, leave_launch, metadata_of
 

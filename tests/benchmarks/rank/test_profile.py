@@ -7,7 +7,7 @@ import pytest
 
 from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.rank.profile import PLAIN, ROUND, ProfiledSteps, profile_rules
-from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS
+from dlscale.benchmarks.records.record import MIN_PROFILED_STEPS
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.training.stamps import StepStamps
 from tests.benchmarks.rank.threads import ALONE

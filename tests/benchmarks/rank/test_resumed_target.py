@@ -11,8 +11,8 @@ from dlscale.benchmarks.rank import checkpoints
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, save_checkpoint
 from dlscale.benchmarks.rank.evaluations import Evaluator
 from dlscale.benchmarks.rank.solution import ScheduledTrainer, TargetTraining
+from dlscale.benchmarks.records.cell import Target
 from dlscale.benchmarks.records.spool import Checkpoint, Ended, Evaluation, Resumption
-from dlscale.benchmarks.records.target import Target
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Shard

@@ -8,7 +8,8 @@ import pytest
 
 from dlscale.benchmarks.rank import measure, solution
 from dlscale.benchmarks.rank.solution import ScheduledTrainer, TargetTraining
-from dlscale.benchmarks.records.target import Ended, Evaluation, Target
+from dlscale.benchmarks.records.cell import Target
+from dlscale.benchmarks.records.record import Ended, Evaluation
 from dlscale.models import load_workload
 
 STEP, EVALUATION = 0.5, 2.0

@@ -8,7 +8,15 @@ import re
 import pytest
 
 from dlscale.benchmarks.records.nodes import EnergyReading, node_facts
-from dlscale.benchmarks.records.record import Checkpoint, Gate, GpuMemory, Resumption, StateBytes
+from dlscale.benchmarks.records.record import (
+    Checkpoint,
+    Ended,
+    Evaluation,
+    Gate,
+    GpuMemory,
+    Resumption,
+    StateBytes,
+)
 from dlscale.benchmarks.records.spool import (
     TYPES,
     Abort,
@@ -22,7 +30,6 @@ from dlscale.benchmarks.records.spool import (
     SpoolWriter,
     read_spools,
 )
-from dlscale.benchmarks.records.target import Ended, Evaluation
 
 EVENTS = [
     RankInfo(rank=0, local_rank=0, pid=7, node="n0", boot_id="b", affinity=[0, 1]),

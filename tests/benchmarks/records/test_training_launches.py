@@ -1,7 +1,8 @@
 """The launches of a training with a target that is saved: what each record says of them, and of what was lost."""
 
 from dlscale.benchmarks.records.assemble import assemble
-from dlscale.benchmarks.records.record import Failure, Record
+from dlscale.benchmarks.records.cell import Target
+from dlscale.benchmarks.records.record import Failure, Record, TrainingLaunch
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
     CaseResult,
@@ -13,7 +14,6 @@ from dlscale.benchmarks.records.spool import (
     RankSpool,
     Resumption,
 )
-from dlscale.benchmarks.records.target import Target, TrainingLaunch
 from tests.benchmarks.records.test_assemble import CASE, METADATA
 
 TARGET = Target(

@@ -18,7 +18,7 @@ from dlscale.benchmarks.rank.checkpoints import load_checkpoint, save_checkpoint
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.message_sizes import load_run
 from dlscale.benchmarks.records.prediction import read_predictions
-from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.record import Ended, Evaluation, Record
 from dlscale.benchmarks.records.spool import (
     SPEC_FILE,
     Abort,
@@ -35,7 +35,6 @@ from dlscale.benchmarks.records.spool import (
     SpoolWriter,
 )
 from dlscale.benchmarks.records.store import BadFile, Store, read_record
-from dlscale.benchmarks.records.target import Ended, Evaluation
 from dlscale.benchmarks.study.study import read_study_file
 from tests.analysis.made_predictions import prediction
 from tests.benchmarks.spools import launch_spec, leave_launch, metadata_of, rank_info
