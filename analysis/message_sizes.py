@@ -16,15 +16,9 @@ from dlscale.analysis.statistics import median_interval, ratio
 from dlscale.benchmarks.records.collective_operations import BY_NAME
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun
 
-RING, RING_SHARED, STREAM = "ring", "ring-shared", "stream"
+RING = "ring"
 PEER = "peer"  # a library's own operation, whatever its name: "mpi", "gloo", "horovod"
 DEFAULT = "default"  # the name of a library's default settings in peers.toml
-# The driver's own operations: backend, title and setting of their rows.
-OURS = {
-    RING: ("ring", "ring", "ordinary memory"),
-    RING_SHARED: ("ring", "ring, own memory", "memory of its own, direct push"),
-    STREAM: ("memory", "memory bound", "each rank adds to its own memory"),
-}
 POINT = ["num_ranks", "collective", "message_bytes"]
 SERIES = [
     "host",
@@ -35,7 +29,7 @@ SERIES = [
 NO_HOST = ("", "")
 
 # The keys of a row of --json and of the CSV, in order. Rates are in GB/s, ratios of an operation's time to the ring's.
-RATIOS = ("fraction_of_bound", "ring_speedup", "ring_shared_speedup")
+RATIOS = ("fraction_of_bound", "ring_speedup")
 KEYS = (
     *("backend", "setting", "operation", "num_ranks", "num_nodes", "message_bytes", "used_bytes"),
     *("algbw_gb_per_second", "busbw_gb_per_second", "mode", "algbw_low", "algbw_high"),
@@ -62,6 +56,7 @@ def call_blocks(launches: Sequence[MessageSizeLaunch]) -> pd.DataFrame:
         )
         for launch in launches
         for block in launch.samples
+        if block.operation not in ("stream", "ring-shared")  # of earlier versions
     ]
     return pd.DataFrame(rows, columns=columns).drop_duplicates([*SERIES, "block", "round"], keep="last")
 
@@ -84,16 +79,13 @@ def message_sizes(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) ->
         given or ("" if place >= 0 else reasons.get(key, ""))
         for given, place, key in zip(rows["failure"], rows["id"], keys, strict=True)
     ]
-    # The same launches' times of another role, else those of the ring's launches; -1 for none.
-    for role in OURS:
-        places = ([ids.get((*host, role, *key[3:]), -1) for host in (key[:2], homes[key[3]])] for key in keys)
-        rows[role] = [own if own >= 0 else home for own, home in places]
-        if role != STREAM:  # no ratio of an operation to itself
-            rows[role] = rows[role].where(rows["role"] != role, -1)
+    # The same launches' times of the ring, else those of the ring's launches; -1 for none.
+    places = ([ids.get((*host, RING, *key[3:]), -1) for host in (key[:2], homes[key[3]])] for key in keys)
+    rows[RING] = [own if own >= 0 else home for own, home in places]
+    rows[RING] = rows[RING].where(rows["role"] != RING, -1)  # no ratio of an operation to itself
     rows = rows[(rows["id"] >= 0) | (rows["failure"] != "")].reset_index(drop=True)
     turns = _turns(calls, series)
-    for name, over, under in zip(RATIOS, (STREAM, "id", "id"), ("id", RING, RING_SHARED), strict=True):
-        rows = rows.join(_ratios(times, turns, rows[over], rows[under]).add_prefix(name))
+    rows = rows.join(_ratios(times, turns, rows["id"], rows[RING]).add_prefix("ring_speedup"))
     rows = rows.join(series.drop(columns=SERIES), on="id")
     rows["used_bytes"] = rows["used_bytes"].fillna(rows["message_bytes"]).astype(int)
     rows = _with_rates(rows, run)
@@ -159,14 +151,13 @@ def _with_rates(rows: pd.DataFrame, run: MessageSizeRun) -> pd.DataFrame:
     rows["algbw_low"], rows["algbw_high"] = (1e-9 * sent / rows[f"seconds_{end}"] for end in ("high", "low"))
     rows["busbw_gb_per_second"] = rows["algbw_gb_per_second"] * factors
     rows["best_algbw_gb_per_second"] = 1e-9 * sent / rows["best_seconds"]
-    wire = run.wire_bytes_per_second
-    if run.ranks_per_node and wire:
-        for end, other in (("", "center"), ("_low", "high"), ("_high", "low")):
-            rows[f"fraction_of_bound{end}"] = least * sent / wire / rows[f"seconds_{other}"]
+    wire = (run.ranks_per_node and run.wire_bytes_per_second) or np.nan
+    for end, other in (("", "center"), ("_low", "high"), ("_high", "low")):
+        rows[f"fraction_of_bound{end}"] = least * sent / wire / rows[f"seconds_{other}"]
     counts = ["num_launches", "num_calls"]
     return rows.rename(columns={"seconds_center": "median_seconds"}).assign(
         mode="hot",  # the only state of the caches
-        operation=rows["collective"].where(rows["role"] != STREAM, "in-place add"),
+        operation=rows["collective"],
         **rows[counts].fillna(0).astype(int),
     )
 
@@ -183,15 +174,14 @@ def _is_tuned(rows: pd.DataFrame) -> pd.Series:
 def _planned_rows(
     run: MessageSizeRun, launches: Sequence[MessageSizeLaunch], homes: dict[int, tuple[str, str]]
 ) -> pd.DataFrame:
-    """All rows that a run may have, in order: per point the driver's own, each setting's, each missing library's."""
+    """All rows that a run may have, in order: per point the ring's, each setting's, each missing library's."""
     titles = {peer.name: peer.title for peer in run.peers}
     given = {(launch.backend, launch.setting): launch.variables for launch in launches}
     hosts = [host for host in given if host[0] != RING]  # whose operations have their own rows
     hosts.sort(key=lambda host: list(titles).index(host[0]))
     rows: list[tuple[object, ...]] = []
     for point in itertools.product(run.rank_counts, run.collectives, run.sizes):
-        home = homes[point[0]]
-        rows += [(*home, role, *point, *own, {}, "") for role, own in OURS.items()]
+        rows.append((*homes[point[0]], RING, *point, RING, RING, "ordinary memory", {}, ""))
         rows += [(*host, PEER, *point, host[0], titles[host[0]], host[1], given[host], "") for host in hosts]
         rows += [
             (*NO_HOST, PEER, *point, peer.name, peer.title, "not measured", {}, peer.unusable)
@@ -204,15 +194,10 @@ def _planned_rows(
 
 def _home(series: pd.DataFrame, launches: Sequence[MessageSizeLaunch], num_ranks: int) -> tuple[str, str]:
     """The library and setting whose launches give the ring's rows: only one, so that n counts blocks."""
-
-    def hosting(role: str) -> list[tuple[str, str]]:
-        rows = series[(series["role"] == role) & (series["num_ranks"] == num_ranks)]
-        return list(dict.fromkeys(zip(rows["host"], rows["host_setting"], strict=True)))
-
-    hosts = hosting(RING)
+    rows = series[(series["role"] == RING) & (series["num_ranks"] == num_ranks)]
+    hosts = list(dict.fromkeys(zip(rows["host"], rows["host_setting"], strict=True)))
     if not hosts and any((launch.backend, launch.num_ranks) == (RING, num_ranks) for launch in launches):
         return RING, DEFAULT  # it failed, and the rows say why
-    hosts = hosts or hosting(STREAM)
     defaults = [host for host in hosts if host[1] == DEFAULT]
     preferred = [host for host in defaults if host[0] in (RING, "mpich")]
     return next(iter(preferred or defaults or hosts), NO_HOST)
@@ -228,7 +213,7 @@ def _reasons(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> dict
             reasons[*host, role, launch.num_ranks, failure.collective, failure.message_bytes] = failure.reason
         for word in launch.operations if launch.failure else ():
             name, _, collective = word.partition(":")  # "mpi", "mpi:broadcast"
-            for size in run.sizes if name != STREAM else ():
+            for size in run.sizes:
                 key = (*host, role_of(launch, name), launch.num_ranks, collective or "allreduce", size)
                 reasons.setdefault(key, str(launch.failure))
     return reasons

@@ -21,8 +21,6 @@ from dlscale.analysis.message_sizes import (
     DEFAULT,
     KEYS,
     PEER,
-    RING_SHARED,
-    STREAM,
     average_bus_bandwidths,
 )
 from dlscale.analysis.render.figures import figure_of, save
@@ -36,7 +34,6 @@ LOOKS = theme.LOOKS | {
     "mpich": theme.LOOKS["mpi"],
     "openmpi": theme.LOOKS["nccl"],
     "intelmpi": theme.LOOKS["mpi_ps"],
-    RING_SHARED: (theme.LOOKS["tf_collective"][0], "s"),
 }
 TICKS_APART = 16  # sizes are labelled at every 16th part of the next
 MANY_DECADES = 3  # of rates: an axis with powers of ten alone
@@ -58,7 +55,7 @@ def blocks(
 def tables(run: MessageSizeRun, rows: pd.DataFrame) -> Iterator[Table | Text]:
     """A table per number of ranks and operation, with its numbered settings and the libraries' averages.
 
-    Shown are the ring, the bounds, and each library at its default and its best setting.
+    Shown are the ring and each library at its default and its best setting.
     """
     for (num_ranks, collective), group in rows.groupby(["num_ranks", "collective"], sort=False):
         is_shown = (group["role"] != PEER) | group["tuned"] | group["setting"].str.startswith(DEFAULT)
@@ -73,11 +70,13 @@ def tables(run: MessageSizeRun, rows: pd.DataFrame) -> Iterator[Table | Text]:
             "library": (own["backend"] + best).where(is_peer, own["title"]),
             "setting": [numbers.get(name, "") for name in settings],
             "algbw\n[GB/s]": [text or "failed" for text in _numbers(rates)],
-            "busbw\n[GB/s]": _numbers(own["busbw_gb_per_second"].where(own["role"] != STREAM)),
+            "busbw\n[GB/s]": _numbers(own["busbw_gb_per_second"]),
             "p99\n[us]": _numbers(1e6 * own["p99_seconds"]),
-            "of bound\n[%]": _numbers(100 * own["fraction_of_bound"], digits(1)),
+            "of wire\n[%]": _numbers(100 * own["fraction_of_bound"], digits(1)),
             "ring over it": _numbers(own["ring_speedup"]),
         }
+        if not run.wire_bytes_per_second:
+            del texts["of wire\n[%]"]
         table = Table(box=None, pad_edge=False)
         for name in texts:
             is_text = name in ("size", "library")
@@ -114,21 +113,15 @@ def heading(run: MessageSizeRun, collective: str, num_ranks: int) -> str:
 
 
 def sentences(run: MessageSizeRun) -> Iterator[str]:
-    """What the tables do not say: whether the machine was busy, and their bound."""
+    """What the tables do not say: whether the machine was busy, and the wire's rate."""
     if run.busy:
         yield f"The machine was busy: {run.busy}. Rates are too low; of launches in turn ratios hold better."
     yield (
         f"Medians over {plural(run.num_blocks, 'launch')} of each launch's median call. *: the library's best setting "
-        f"at that size. of bound: relative to {_bound(run)}. See docs/ring.md."
+        "at that size. See docs/ring.md."
     )
-
-
-def _bound(run: MessageSizeRun) -> str:
-    if not run.nodes:
-        return "the rate at which all ranks at once add to their own memory"
-    if not run.wire_bytes_per_second:
-        return "nothing, as the system's file states no bandwidth of its network"
-    return f"what a node's link carries ({number(1e-9 * run.wire_bytes_per_second)} GB/s in each direction)"
+    if wire := run.wire_bytes_per_second:
+        yield f"of wire: relative to what a node's link carries ({number(1e-9 * wire)} GB/s in each direction)."
 
 
 def failures(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> list[str]:
@@ -138,8 +131,7 @@ def failures(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> list
     for launch in launches:
         where = f"{launch.backend} ({launch.setting}), {launch.num_ranks} ranks, {launch.purpose}"
         if launch.failure:
-            variants = [word for word in launch.operations if word == RING_SHARED]
-            counts[f"{', '.join([where, *variants])}: {launch.failure}"] += 1
+            counts[f"{where}: {launch.failure}"] += 1
         operations: dict[str, dict[str, None]] = {}
         for cell in launch.failures:
             name = cell.operation + (f" {cell.collective}" if cell.collective != "allreduce" else "")
@@ -156,7 +148,7 @@ def as_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 def as_json(rows: pd.DataFrame) -> dict[str, Any]:
     """All rows."""
-    return {"schema": 2, "rows": as_rows(rows)}
+    return {"schema": 3, "rows": as_rows(rows)}
 
 
 def origin(run: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> dict[str, str]:
@@ -215,12 +207,9 @@ def _panels(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(rows: pd.DataFrame, axes: Axes) -> None:
-    """Algorithm bandwidth over message size, with intervals, and the memory bound."""
+    """Algorithm bandwidth over message size, with intervals."""
     for title, own in rows.groupby("title", sort=False):
         rates = own["algbw_gb_per_second"]
-        if (own["role"] == STREAM).all():
-            axes.plot(own["message_bytes"], rates, color=theme.QUIET, linestyle=":", label=title)
-            continue
         row = own.iloc[0]
         color, marker = LOOKS.get(row["backend"] if row["role"] == PEER else row["role"], LOOKS["none"])
         errors = theme.lengths(rates, own["algbw_low"], own["algbw_high"])

@@ -77,10 +77,6 @@ class Library:
         """The values of a message, or of a tensor on the host, as a NumPy array."""
         return np.asarray(message)
 
-    def stream(self, message: Any) -> Call:
-        """A call that adds to the whole message: its rate bounds every allreduce of a node."""
-        return partial(np.add, message, np.float32(1), out=message)
-
     def whole(self, call: Call) -> Call:
         """The call, which returns once its work is done."""
         return call
@@ -124,7 +120,7 @@ class _Ring(_Mpi):
 
         super().__init__(rank)
         self.description = f"ring over {self.description}"
-        self.engine = engine = ring.join(mpi_of(rank).COMM_WORLD)
+        engine = ring.join(mpi_of(rank).COMM_WORLD)
         self.close = engine.close
         self.calls = {
             "allreduce": lambda m: partial(engine.allreduce, m),
@@ -132,13 +128,6 @@ class _Ring(_Mpi):
             "allgather": lambda m: partial(engine.allgather, rank.own(m), m),
             "broadcast": lambda m: partial(engine.broadcast, m, 0),
         }
-
-
-class _RingShared(_Ring):
-    """The ring with messages in its shared memory, from which it pushes directly."""
-
-    def empty(self, count: int) -> Any:
-        return self.engine.empty(count)
 
 
 class _Torch(Library):
@@ -197,9 +186,6 @@ class _BetweenGpus(_Torch):
     def get(self, message: Any) -> Any:
         return message.cpu().numpy()
 
-    def stream(self, message: Any) -> Call:
-        return partial(message.add_, 1)
-
     def whole(self, call: Call) -> Call:
         def both() -> None:
             call()
@@ -235,7 +221,6 @@ class _Horovod(Library):
 LIBRARIES: dict[str, Callable[[Rank], Library]] = {
     "mpi": _Mpi,
     "ring": _Ring,
-    "ring-shared": _RingShared,
     "gloo": _Gloo,
     "horovod": _Horovod,
     "nccl": _BetweenGpus,

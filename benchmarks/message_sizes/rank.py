@@ -159,7 +159,7 @@ class Measurement:
         self._write("launch", library=library.description, thread_level_provided=library.thread_level)
 
     def run(self, words: Sequence[str], sizes: Sequence[int], seconds: float) -> None:
-        """Measure the operations "mpi" (its allreduce), "mpi:broadcast", "stream" ..., and write everything down."""
+        """Measure the operations "mpi" (its allreduce), "mpi:broadcast" ..., and write everything down."""
         whole = self._library.empty(max(sizes) // ITEM_BYTES)
         late = -1.0 - seconds / 2  # large messages take more than their share in any case
         for index, message_bytes in enumerate(sizes):
@@ -185,14 +185,14 @@ class Measurement:
         name, _, collective = word.partition(":")
         operation = BY_NAME[collective or "allreduce"]
         message = whole[: operation.num_elements(message_bytes, self._rank.size)]
-        prepare = self._library.stream if name == "stream" else self._library.calls[operation.name]
         facts = {
             "operation": name,
             "collective": operation.name,
             "message_bytes": message_bytes,
             "used_bytes": ITEM_BYTES * len(message),
         }
-        return Cell(operation, message, self._library.whole(prepare(message)), facts)
+        call = self._library.calls[operation.name](message)
+        return Cell(operation, message, self._library.whole(call), facts)
 
     def _complaint(self, cell: Cell) -> str:
         """What is wrong with a call's result on any rank; empty if nothing is."""
@@ -208,13 +208,12 @@ class Measurement:
         # Positive, so that sums over sums only grow to infinity: zeros might be stored more cheaply, and denormal
         # numbers are added slowly.
         library.put(message, 1.0)
-        valid = self._line.gather(equal).all() or cell.facts["operation"] == "stream"
-        return "" if valid else "wrong result"
+        return "" if self._line.gather(equal).all() else "wrong result"
 
     def _warm_up(self, cell: Cell, left: float, share: float) -> int:
         """The number of calls to time, so that warming up and they take a `share` of the seconds that are left."""
         begin, spent, num_warmup = time.perf_counter(), 0.0, 0
-        num_calls = NUM_WARMUP + (NUM_TRIALS if cell.facts["operation"].startswith("ring") else 0)
+        num_calls = NUM_WARMUP + (NUM_TRIALS if cell.facts["operation"] == "ring" else 0)
         while num_warmup < num_calls and spent < max(WARMUP_SECONDS, left / 2):
             self._time(cell)
             num_warmup += 1

@@ -102,32 +102,21 @@ class Run:
             self._make(f"measuring {num_ranks} ranks", blocks, until)
 
     def _orders(self, choices: Sequence[Choice], num_ranks: int, block: int) -> list[MessageSizeLaunch]:
-        """A launch of each choice, in random order, which also times the memory stream that bounds some operations.
-
-        The ring's allreduce in memory of its own has its own launch, as users run it: in one process the messages of
-        each would push the others' out of the caches.
-        """
+        """A launch of each choice, in random order."""
         orders = []
         for peer, setting in choices:
             own = "mpi" if peer.kind == "mpi" else peer.name
-            words = [own if name == "allreduce" else f"{own}:{name}" for name in self.collectives]
-            variants = [words]
-            if not self.machine.nodes and "allreduce" in self.collectives:
-                words.append("stream")
-                variants += [["ring-shared"]] if peer.name == "ring" else []
-            orders += [
-                MessageSizeLaunch(
-                    block=block,
-                    backend=peer.name,
-                    setting=setting.name,
-                    variables=setting.variables,
-                    thread_level=setting.thread_level,
-                    num_ranks=num_ranks,
-                    num_nodes=num_ranks // (self.machine.ranks_per_node or num_ranks),
-                    operations=operations,
-                )
-                for operations in variants
-            ]
+            order = MessageSizeLaunch(
+                block=block,
+                backend=peer.name,
+                setting=setting.name,
+                variables=setting.variables,
+                thread_level=setting.thread_level,
+                num_ranks=num_ranks,
+                num_nodes=num_ranks // (self.machine.ranks_per_node or num_ranks),
+                operations=[own if name == "allreduce" else f"{own}:{name}" for name in self.collectives],
+            )
+            orders.append(order)
         random.Random(f"{num_ranks} {block}").shuffle(orders)  # noqa: S311 - an order, not a secret
         return orders
 

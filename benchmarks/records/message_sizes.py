@@ -28,8 +28,8 @@ Purpose = Literal["tuning", "measured", "validity"]
 class Samples(Frozen, extra="ignore"):  # earlier versions wrote more
     """One block of calls."""
 
-    operation: Name  # "mpi", "ring", "stream", "gloo" ...
-    collective: Collective = "allreduce"  # that of a stream too
+    operation: Name  # "mpi", "ring", "gloo" ...; earlier versions had "stream" and "ring-shared"
+    collective: Collective = "allreduce"
     message_bytes: PositiveInt  # asked for; `CollectiveOperation.message` says what it means
     used_bytes: PositiveInt | None = None  # of whole elements per rank; None: all
     round: NonNegativeInt

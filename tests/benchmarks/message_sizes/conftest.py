@@ -32,7 +32,7 @@ def order() -> MessageSizeLaunch:
         variables={},
         thread_level="single",
         num_ranks=2,
-        operations=["mpi", "stream"],
+        operations=["mpi"],
     )
 
 
