@@ -17,7 +17,7 @@ from dlscale.base.files import make_folder
 from dlscale.benchmarks.cli.options import Backends, Words, choose_study, json_option, results_option
 from dlscale.benchmarks.cli.published import check_published, draw_published
 from dlscale.benchmarks.cli.study_report import ended, load, predicted_option
-from dlscale.benchmarks.records.store import Store, uncollected
+from dlscale.benchmarks.records.store import Store
 
 PAPER = "paper"  # the folder of printed figures, in that of the others
 
@@ -116,11 +116,10 @@ def figures(
     if len(names) > 1:
         raise UsageError(f"figures of one study at a time, not of {', '.join(names)}")
     folder = choose_study(results, next(iter(names), None))
-    with uncollected():
-        study = load(folder, named=predicted)
-        place = make_folder(out or Store(folder).figures_folder / (PAPER if width else ""), option="--out")
-        findings = checked(study, load_all())
-        drawn = draw_figures(study, findings, place, only=only, backends=backends, width=width)
+    study = load(folder, named=predicted)
+    place = make_folder(out or Store(folder).figures_folder / (PAPER if width else ""), option="--out")
+    findings = checked(study, load_all())
+    drawn = draw_figures(study, findings, place, only=only, backends=backends, width=width)
     return ended(study, enough=drawn > 0)
 
 

@@ -19,7 +19,7 @@ from dlscale.benchmarks.cli.predictions import show_records
 from dlscale.benchmarks.cli.study_report import ended, load, predicted_option, study_options
 from dlscale.benchmarks.records.prediction import ENDING, read_predictions
 from dlscale.benchmarks.records.record import BASES, Base
-from dlscale.benchmarks.records.store import Store, uncollected
+from dlscale.benchmarks.records.store import Store
 
 PAGE = "report.html"
 
@@ -68,20 +68,18 @@ def report(
         show_records(read_predictions(Path(name)), as_json=as_json)
         return 0
     folder = choose_study(results, name, system=system)
-    with uncollected():
-        study = load(folder, base=base, named=predicted)
-        if as_json:
-            click.echo(json.dumps(as_data(study, checked(study, load_all()))))
-        else:
-            _show(study, folder, full=full)
+    study = load(folder, base=base, named=predicted)
+    if as_json:
+        click.echo(json.dumps(as_data(study, checked(study, load_all()))))
+    else:
+        _show(study, folder, full=full)
     return _status(study)
 
 
 def show_study(store: Store) -> int:
     """Print one screen about a study, draw its figures and its page, and print where; returns the exit status."""
-    with uncollected():
-        study = load(store.folder)
-        _show(study, store.folder, is_drawn=True)
+    study = load(store.folder)
+    _show(study, store.folder, is_drawn=True)
     return _status(study)
 
 

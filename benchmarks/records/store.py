@@ -11,7 +11,6 @@ report.html     made from the records alone
 from __future__ import annotations
 
 import fcntl
-import gc
 import json
 import os
 import re
@@ -67,8 +66,7 @@ def load_records(study: Path) -> tuple[list[Record], list[BadFile]]:
         )
     # A name with a leading dot is a file that is being written.
     names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and name[0] != ".")
-    with uncollected():
-        files = [read_record(folder / name) for name in names]
+    files = [read_record(folder / name) for name in names]
     # Earlier versions began and ended jobs with a training, a canary, that belongs to no curve.
     records = [it for it in files if isinstance(it, Record) and it.case.cell.control != "canary"]
     return records, [file for file in files if isinstance(file, BadFile)]
@@ -99,18 +97,6 @@ def _refuse_long_numbers(content: bytes) -> None:
     """Raises ValueError for a whole number that no array is sure to hold."""
     if _LONG.search(content) and _LONG.search(_STRING.sub(b"", content)):
         raise ValueError("a number has more than 18 digits")
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Disable the garbage collector, which would visit every record repeatedly; records have no cycles."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class _Plan(BaseModel):
