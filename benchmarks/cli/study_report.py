@@ -24,7 +24,7 @@ from dlscale.benchmarks.records.curves import OF_METHOD, SETTINGS
 from dlscale.benchmarks.records.prediction import ENDING, PREDICTIONS_FOLDER, read_predictions
 from dlscale.benchmarks.records.record import BASES, Base
 from dlscale.benchmarks.records.store import BadFile, Store, load_records
-from dlscale.benchmarks.study.study import STUDY_FILE, TARGET_AXES
+from dlscale.benchmarks.study.study import STUDY_FILE, TARGET_AXES, without_staging
 from dlscale.benchmarks.study.study import Study as StudyFields
 from dlscale.benchmarks.systems.system import System
 
@@ -87,7 +87,7 @@ def stated(folder: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError):
         file = parse_json_object(read_regular(folder / STUDY_FILE))
     with suppress(ValidationError):
-        system = System.model_validate(file.get("system"))
+        system = System.model_validate(without_staging(file.get("system")))
     fields = file.get("study")
     with suppress(KeyError, TypeError):
         order = [*fields["backends"], *fields["frameworks"]]  # type: ignore[index] # a TypeError

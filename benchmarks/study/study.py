@@ -261,6 +261,15 @@ def _valid(fields: Mapping[str, Any]) -> Study:
 STUDY_FILE = "study.json"
 
 
+def without_staging(system: Any) -> Any:
+    """What study.json says of a system, without two fields that environments of earlier versions had."""
+    if isinstance(system, dict) and isinstance(system.get("environments"), dict):
+        for environment in system["environments"].values():
+            for name in ("stage", "stage_folder") if isinstance(environment, dict) else ():
+                environment.pop(name, None)
+    return system
+
+
 class StudyFile(Frozen):
     """study.json, in the folder of a study's results: what resuming it needs."""
 
@@ -275,15 +284,7 @@ class StudyFile(Frozen):
     account: Text | None = None
     walltime: float | None = None  # seconds per job, as --walltime gave it
 
-    @field_validator("system", mode="before")
-    @classmethod
-    def _without_staging(cls, system: Any) -> Any:
-        """Environments of earlier versions had two fields more."""
-        if isinstance(system, dict) and isinstance(system.get("environments"), dict):
-            for environment in system["environments"].values():
-                for name in ("stage", "stage_folder") if isinstance(environment, dict) else ():
-                    environment.pop(name, None)
-        return system
+    _of_earlier = field_validator("system", mode="before")(without_staging)
 
 
 def read_study_file(folder: Path) -> StudyFile:
