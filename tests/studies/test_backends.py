@@ -112,7 +112,7 @@ def test_a_killed_server_ends_the_launch_and_is_named(bench, backend, framework)
     (record,) = bench.records()
     assert record.failure.kind == "killed"
     assert record.failure.rank == 2
-    assert record.failure.message.startswith("server 0 (rank 2) died")
+    assert record.failure.message.startswith("rank 2 died")
 
 
 @pytest.mark.nightly  # a rank's error as a record, and these words, are shown by day, too
