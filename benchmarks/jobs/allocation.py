@@ -62,7 +62,6 @@ def _campaign(study: StudyFile, job: Job, files: JobFiles, nodes: tuple[str, ...
         shape=shape(study.study, study.system),
         known_budget_per_case=job.budget_per_case,
         sample_seconds=study.system.sample_seconds,
-        link_rate=study.system.link_rate,
     )
     installation = find_installation(study.system, study.environment)
     campaign = campaign_of(plan, study.system, installation, where="here", folder=files.folder)

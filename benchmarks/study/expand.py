@@ -43,7 +43,7 @@ def plan_on(study: Study, system: System, *, environment: str, data: str | None)
             f"launcher {system.launcher} on {most} nodes of {system.name}: its ranks meet at a port that asks nobody "
             "who connects; leave it out, or add --set allow_open_ports=yes on a network of your own"
         )
-    return replace(plan, sample_seconds=system.sample_seconds, link_rate=system.link_rate)
+    return replace(plan, sample_seconds=system.sample_seconds)
 
 
 def expand(study: Study, *, environment: str, shape: Shape, data: str | None, policy: Policy) -> Plan:

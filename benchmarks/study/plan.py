@@ -64,7 +64,6 @@ class Plan:
     # Workload -> published seconds per sample of a whole node at the published size, where the system has any.
     sample_seconds: Mapping[str, float] = field(default_factory=dict)
     pace: float = 1.0  # seconds here over those of the machine that the estimates are of
-    link_rate: float | None = None  # bytes per second of a node in each direction, where the system states it
 
     @property
     def digest(self) -> str:
@@ -102,15 +101,14 @@ class Plan:
         short controls, and trainings to a target.
         """
         cell, rules = launch.cell, self.study.rules
-        step, exchange = (self.pace * seconds for seconds in self._step_seconds(cell))
+        step = self.pace * self._step_seconds(cell)
         # Each trainer of a compiled network compiles it again.
         compiling = COMPILE_SECONDS * (1 + len(launch.cases)) * cell.compiled
         fixed = self.pace * (START_SECONDS[cell.framework] * self.sharing(cell) + compiling) + 4 * step
         shortest: list[float] = []
         for cell in (case.cell for case in launch.cases):
             if cell.control in SHORT_CONTROLS:
-                steps = (rules.warmup_steps + rules.min_steps) * (cell.control == "exchange")
-                fixed += max(SHORT_CONTROL_SECONDS, steps * exchange)
+                fixed += SHORT_CONTROL_SECONDS
                 continue
             fixed += (
                 self.pace * AUDIT_SECONDS[cell.framework] + 4 * step + 2 * max(step, rules.min_window_seconds)
@@ -131,23 +129,14 @@ class Plan:
             shortest.append(windows + max(windows * WARM_UP_SHARE, rules.warmup_steps * step))
         return fixed, shortest
 
-    def _step_seconds(self, cell: Cell) -> tuple[float, float]:
-        """Seconds of a step, and of the exchange in it, on the slowest link: a ring's of the nodes, or a server's.
-
-        The network takes what a node is published to take, or three forward passes at a usual speed.
-        """
-        exchange = 0.0
-        if self.link_rate and cell.num_nodes > 1 and capabilities(cell.backend).exchanges:
-            times = cell.num_ranks / cell.num_servers if cell.num_servers else 2 * (1 - 1 / cell.num_nodes)
-            exchange = times * 4 * cell.preset_facts.num_parameters / self.link_rate
+    def _step_seconds(self, cell: Cell) -> float:
+        """Seconds of a step: what a node is published to take, or three forward passes at a usual speed."""
         published = self.sample_seconds.get(cell.workload) if cell.preset == "paper" else None
         if published is not None:
-            return published * cell.local_batch / cell.split * (
-                self.shape.ranks_per_node or 1
-            ) + exchange, exchange
+            return published * cell.local_batch / cell.split * (self.shape.ranks_per_node or 1)
         speed = STEP_FLOPS_PER_GPU if cell.device == "gpu" else STEP_FLOPS_PER_CORE * cell.cores_per_rank
         flops = 3 * cell.preset_facts.forward_flops_per_sample * cell.local_batch / cell.split
-        return flops / speed * self.sharing(cell) + exchange, exchange
+        return flops / speed * self.sharing(cell)
 
 
 def machine_pace() -> float:

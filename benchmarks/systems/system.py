@@ -280,12 +280,6 @@ class System(Frozen):
         """Workload -> published seconds per sample of a node at the published size, where there is such a number."""
         return {workload: fact.number for workload, fact in self.sample_times.items()}
 
-    @property
-    def link_rate(self) -> float | None:
-        """Bytes per second of a node in each direction, where they are stated."""
-        stated = self.fabric and self.fabric.bandwidth
-        return stated.number if stated else None
-
     def num_cores(self) -> int:
         """Cores per node that a study may use: as stated, or those this process may run on."""
         if self.node.cores == "detect":

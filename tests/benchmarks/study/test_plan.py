@@ -66,25 +66,6 @@ def test_a_launch_takes_its_start_and_its_cases(controls, cell, rules, seconds):
     assert a_plan(launch).seconds([]) == 0
 
 
-def test_gradients_take_their_time_on_links():
-    """On two nodes a ring has every gradient twice on half of a link, 4 bytes each."""
-    cell = {"num_nodes": 2, "num_ranks": 2, "backend": "ring", "preset": "tiny"}
-    exchange = 4 * load_workload("hep_cnn").preset("tiny").num_parameters / (1 << 10)  # seconds
-
-    def added(*controls, **changes):
-        """Exchanges of the estimate."""
-        launch = a_launch(*controls, **cell | changes)
-        return (
-            a_plan(launch, link_rate=1 << 10).seconds([launch]) - a_plan(launch).seconds([launch])
-        ) / exchange
-
-    assert added(backend="none") == added(num_nodes=1) == 0
-    gates_and_audits, steps = 4 + 4 + 2, 20 + 10
-    ring = added("train", "exchange")
-    assert ring == pytest.approx(gates_and_audits + 2 * steps, rel=0.01)
-    assert added(backend="mpi_ps", num_servers=1) == pytest.approx(2 * (ring - steps), rel=0.01)
-
-
 def test_what_is_left_of_the_budget_is_shared_by_all_cases_but_short_ones():
     launches = (a_launch("train", "exchange"), a_launch("train", "synthetic", backend="none"))
     plan = a_plan(*launches, budget="100s")
