@@ -24,7 +24,6 @@ from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import Capabilities, Setup, capabilities, check_algorithm, check_options, check_setup
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 from dlscale.collectives.algorithms.registry import SYNC, read_algorithm
-from dlscale.collectives.grpc_ps.messages import ELEMENTWISE
 from dlscale.collectives.sharding import NONE, PARAMETERS, check_sharding
 from dlscale.models.frameworks import FRAMEWORKS, check_precision
 from dlscale.models.own import OwnModel
@@ -32,12 +31,7 @@ from dlscale.models.workload import Preset, Workload
 
 # Options of backends with which an update is not the mean of all gradients, and the values that ask for nothing.
 NO_MEAN = {"compression": "none", "asynchronous": False, "backup_workers": 0}
-# What is trained by a program of TensorFlow's own, which has no place for a Keras model: the backend, and why.
-NO_KERAS = {
-    "grpc_ps": "its workers train in a graph of TensorFlow 1, in which Keras 3 does not run",
-    "tf_collective": "under its strategy Keras sums gradients by itself, a second time",
-    "nccl": "under its strategy Keras sums gradients by itself, a second time",
-}
+NO_KERAS = ("grpc_ps", "tf_collective", "nccl")  # a program of TensorFlow's own trains over these
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: cached_property needs a dictionary
@@ -151,9 +145,7 @@ def _refusals(it: Training) -> Iterator[str]:
 def _of_own_model(it: Training, model: OwnModel) -> str:
     """What is in the way of a user's network over a backend; empty if nothing."""
     if it.framework == "tensorflow" and it.row.name in NO_KERAS:
-        return NO_KERAS[it.row.name]
-    if it.framework == "torch" and it.row.name == "grpc_ps" and model.optimizer not in ELEMENTWISE:
-        return f"its servers update weights in pieces, by one of {', '.join(ELEMENTWISE)}"
+        return "its program in TensorFlow has no place for a Keras model"
     if (model.scheduled or model.clip_norm) and (it.row.name == "grpc_ps" or it.algorithm == "downpour"):
         return "its servers make the updates, and do not know the file's schedule or clip_norm"
     return ""

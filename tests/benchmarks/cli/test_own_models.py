@@ -76,11 +76,6 @@ CLIPPED = ("\nloss =", "\nclip_norm = 1\nloss =")
     ("backends", "change", "why"),
     [
         ("none,grpc_ps", CLIPPED, "do not know the file's schedule or clip_norm"),
-        (
-            "none,grpc_ps",
-            ("optim.Adam(", "optim.ASGD("),
-            "its servers update weights in pieces, by one of SGD, Adam",
-        ),
         ("mpi_ps --set algorithms=downpour", CLIPPED, "do not know the file's schedule or clip_norm"),
         ("ring --shard optimizer", CLIPPED, "with mine.py: clip_norm=1 needs the norm of all gradients"),
         (
