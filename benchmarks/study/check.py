@@ -208,9 +208,9 @@ def _divisors(number: int, *, times: int = 1) -> str:
     return ", ".join(str(times * n) for n in sorted({*small, *(number // n for n in small)}))
 
 
-def check_study(study: Study, shape: Shape) -> None:
+def check_study(study: Study) -> None:
     """Raises UsageError for a study that asks for something that none of its trainings could have."""
-    for problem in _of_study(study, shape):
+    for problem in _of_study(study):
         raise UsageError(problem)
     for backend, algorithm in product(study.backends, study.algorithms):
         for variant in study.variants(backend, algorithm):
@@ -218,7 +218,7 @@ def check_study(study: Study, shape: Shape) -> None:
             read_algorithm(algorithm, variant.algorithm_options.get(algorithm))
 
 
-def _of_study(study: Study, shape: Shape) -> Iterator[str]:
+def _of_study(study: Study) -> Iterator[str]:
     exchanging = {name for name in study.backends if capabilities(name).exchanges}
     over = f"over {', '.join(study.backends)}: none of these"
     for framework in study.frameworks:
@@ -239,13 +239,8 @@ def _of_study(study: Study, shape: Shape) -> Iterator[str]:
                 yield f"{owner} has options, but is not among the study's {kind}s; add it, or leave them out"
     for spec in study.servers:
         num_servers(spec, 1)
-    controls = {*study.controls} - {"none"}
-    if study.target and controls:
+    if study.target and {*study.controls} - {"none"}:
         yield f"--set controls={','.join(study.controls)} in {study.name}, whose trainings have none; leave it out"
-    on_none = study.device == "cpu" and "none" in study.backends and 1 in shape.ranks
-    keras = any(model.framework == "tensorflow" for model in study.own_models.values())
-    if "profile" in controls and (keras or not on_none):
-        yield "control profile needs 1 rank, backend none, device cpu and no Keras network of yours; leave it out"
 
 
 def num_servers(spec: str, num_ranks: int) -> int:

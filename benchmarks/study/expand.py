@@ -53,7 +53,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     (`tiers`) with separate blocks, numbered from t * launches on in tier t. Where the study says no number of launches
     it is what the comparisons of its backends need. Raises UsageError for what cannot be measured.
     """
-    check_study(study, shape)
+    check_study(study)
     made: list[Training] = []
     refused: Refused = []
     for training in _trainings(study, shape):
@@ -219,13 +219,15 @@ def _groups(it: Training, inputs: Inputs, environment: str) -> Iterator[Group]:
     """The training with the controls of its launch, and what is in launches of its own.
 
     Beside backends communication only: halos where ranks share samples, else averages, of host buffers. Beside `none`
-    those of the input, where data are read, and the profile of 1 rank.
+    those of the input, where data are read, and the profile of 1 rank on a CPU.
     """
     study, ranks, asked = it.study, it.num_ranks, it.study.controls
     controls: list[Control] = []
     if not it.row.exchanges:
         controls += ["synthetic", "loader"] if inputs[it.facts.name][0] else []
-        controls += ["profile"] if ranks == 1 else []
+        # Keras draws and remembers by assignments, which TensorFlow orders in a `tf.function` alone.
+        keras = it.facts.name in study.own_models and it.framework == "tensorflow"
+        controls += ["profile"] if ranks == 1 and study.device == "cpu" and not keras else []
     elif it.split == 1 < ranks and it.algorithm == SYNC and it.shard == NONE and study.device == "cpu":
         controls += ["exchange"] if it.framework in it.row.collective else []
     controls = [name for name in controls if name in asked]

@@ -1,14 +1,9 @@
 """What studies refuse: each is one line that says what was asked, what was found and what to do."""
 
-import types
-
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.study.check import check_study
-from dlscale.benchmarks.study.sizes import shape
-from dlscale.benchmarks.study.study import load_study
-from tests.benchmarks.study.plans import plan, with_cores
+from tests.benchmarks.study.plans import plan
 
 MAPS = {"metric": "pixel_distance", "threshold": 0.5, "goals": {}}
 GLOO = {"backends": ["gloo"], "preset": "tiny"}
@@ -127,10 +122,6 @@ CASES = [
         "^split 2 with asynchronous=True",
     ),
     ({**SPLIT, **SERVED, "frameworks": ["tensorflow"]}, "^split 2 with grpc_ps in tensorflow"),
-    # profiles
-    ({**RING, "controls": ["profile"]}, "profile needs 1 rank, backend none"),
-    ({"ranks": [2], "base": "smallest", "controls": ["profile"]}, "profile needs 1 rank"),
-    ({"device": "gpu", "ranks": [1], "controls": ["profile"]}, "device cpu"),
     # targets
     ({"target": {"learning_rate": 1e-3}}, r"belongs to time-to-solution: leave target\.learning_rate out"),
     (
@@ -177,15 +168,3 @@ def test_a_mistake_is_one_line(changes, words):
     with pytest.raises(UsageError, match=words) as caught:
         plan(**changes)
     assert "\n" not in str(caught.value)
-
-
-def test_a_keras_network_of_the_user_s_has_no_profile():
-    """It draws and remembers by assignments, which TensorFlow orders in a `tf.function` alone."""
-    study = load_study("weak-scaling", controls=["profile"])
-    torch, keras = (
-        study.model_copy(update={"own_models": {"mine": types.SimpleNamespace(framework=framework)}})
-        for framework in ("torch", "tensorflow")
-    )
-    check_study(torch, shape(study, with_cores(2)))
-    with pytest.raises(UsageError, match="no Keras network of yours"):
-        check_study(keras, shape(study, with_cores(2)))
