@@ -57,14 +57,11 @@ def run(study: str, request: Request, dry_run: bool, as_json: bool, in_allocatio
     system = system_of(request)
     here = in_allocation or not system.has_jobs
     rehearsed = not here and not system.is_here()
-    missing = list[str]()  # of the command that measures on the system what is rehearsed
     if rehearsed:
         say(f"rehearsal: {system.elsewhere}; nothing is submitted and nothing was measured", err=as_json)
-        missing += ["--account", "ACCOUNT"] * (system.needs_account and not request.account)
         device = request.fields.get("device") or system.default_device
         if device == "gpu" and request.allow_open_ports is None:  # a rehearsal opens none
             request = request.model_copy(update={"allow_open_ports": True})
-            missing += ["--set", "allow_open_ports=yes"]
             say(
                 "rehearsed with --set allow_open_ports=yes, which GPU backends need across nodes", err=as_json
             )
@@ -106,6 +103,6 @@ def run(study: str, request: Request, dry_run: bool, as_json: bool, in_allocatio
     if not dry_run:
         from dlscale.benchmarks.cli.rehearsal import rehearse  # with figures, which take long to import
 
-        command = redact(shlex.join(["dlscale", *sys.argv[1:], *missing]))
+        command = redact(shlex.join(["dlscale", *sys.argv[1:]]))
         rehearse(campaign, jobs, command, account=account)
     return 0

@@ -74,13 +74,6 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(rehears
     assert {record.num_nodes for record in records if record.backend == "ring"} == {1, 2, 4, 8, 16}
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_the_command_that_measures_has_what_the_screen_asks_for(rehearse, tmp_path):
-    rehearse("--system", "perlmutter", "--nodes", "1,2")
-    (file,) = tmp_path.glob("perlmutter/rehearsal-weak-scaling-*/rehearsal.json")
-    assert json.loads(file.read_text())["command"].endswith(" --account ACCOUNT --set allow_open_ports=yes")
-
-
 SCHEDULED = [name for name in names("systems") if load_system(name).has_jobs]
 
 
