@@ -15,64 +15,51 @@ from dlscale.benchmarks.cli.options import choose_study
 from dlscale.benchmarks.cli.study_report import ended, load, study_options
 
 
-@click.group()
-def export() -> None:
-    """Put a study's records and numbers into other forms.
-
-    \b
-    Examples:
-      dlscale export tidy --format parquet   tables of launches and windows
-      dlscale export markdown                the report's table for GitHub
-    """  # noqa: D301
-
-
-@export.command()
+@click.command()
 @study_options
-@click.option("--out", type=click.Path(path_type=Path), help="Folder; default: tables in the study's folder.")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["csv", "parquet"]),
+    type=click.Choice(["csv", "parquet", "markdown"]),
     default="csv",
     show_default=True,
-    help="Format of the tables; Parquet needs pyarrow.",
+    help="Tidy tables as CSV or Parquet, which needs pyarrow, or the report's table as GitHub's markdown.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder of tables, or file of markdown; default: tables in the study's folder, or standard output.",
 )
 @click.option("--per-rank", is_flag=True, help="An additional table with a row per window and rank.")
-def tidy(
-    *, name: str | None, results: Path, form: Literal["csv", "parquet"], per_rank: bool, out: Path | None
+def export(
+    *,
+    name: str | None,
+    results: Path,
+    form: Literal["csv", "parquet", "markdown"],
+    out: Path | None,
+    per_rank: bool,
 ) -> int:
     """Write the records of STUDY (default: the latest) as tidy tables, a row per launch and a row per window.
 
-    datapackage.json next to the tables says what each column is (docs/report.md). Exit status: 2 if records are
-    invalid.
+    datapackage.json next to the tables says what each column is (docs/report.md). With --format markdown print the
+    table of the study instead, with intervals and n.
+
+    Exit status: 2 if records are invalid or were left out, 4 if nothing in markdown has a number.
 
     \b
     Examples:
-      dlscale export tidy
-      dlscale export tidy weak-scaling --format parquet --out tables
+      dlscale export weak-scaling --format parquet --out tables
+      dlscale export weak-scaling --format markdown >> pull-request.md
     """  # noqa: D301
     folder = choose_study(results, name)
-    study, place = load(folder), out or folder / "tables"
-    written = write_tables(study, load_all(), place, form=form, per_rank=per_rank)
-    names = ", ".join(path.name for path in written)
-    click.echo(f"{plural(len(study.attempts), 'case')}: {names} in {place}")
-    return ended(study, enough=True)
-
-
-@export.command()
-@study_options
-@click.option("--out", type=click.Path(path_type=Path), help="File; default: standard output.")
-def markdown(*, name: str | None, results: Path, out: Path | None) -> int:
-    """Print the table of STUDY (default: the latest) as GitHub's markdown, with intervals and n.
-
-    Exit status: 2 if records are invalid or were left out, 4 if nothing has a number.
-
-    \b
-    Examples:
-      dlscale export markdown weak-scaling >> pull-request.md
-      dlscale export markdown --out scaling.md
-    """  # noqa: D301
-    study = load(choose_study(results, name))
+    study = load(folder)
+    if form != "markdown":
+        place = out or folder / "tables"
+        names = ", ".join(
+            it.name for it in write_tables(study, load_all(), place, form=form, per_rank=per_rank)
+        )
+        click.echo(f"{plural(len(study.attempts), 'case')}: {names} in {place}")
+        return ended(study, enough=True)
     text = study_markdown(study, load_all())
     if out:
         write_atomically(out, text, mode=0o644, remedy="free space or choose another place with --out")

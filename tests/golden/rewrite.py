@@ -144,7 +144,7 @@ def _of_study(one: Bench, study: str) -> None:
     one.data["report.json"] = json.dumps({name: rows for name, rows in report.items() if rows})
     one.says(f"compare {study} --json", data="compare.json")
     one.writes(f"proposal {study} --samples 115305030 --runs 5", "proposal/*.csv")
-    one.writes(f"export tidy {study}", "tables/launches.csv")
+    one.writes(f"export {study}", "tables/launches.csv")
     one.text["screen.txt"] = run(f"report {study}")[0]
 
 

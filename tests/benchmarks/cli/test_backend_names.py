@@ -38,7 +38,7 @@ def test_what_is_timed_alone_has_the_same_names_or_those_of_its_mpi():
     assert {*PEERS} - set(MPI_PEERS) < set(NAMES)
 
 
-@pytest.mark.parametrize("verb", ["figures", "proposal", "export tidy"])
+@pytest.mark.parametrize("verb", ["figures", "proposal", "export"])
 def test_a_folder_that_cannot_be_written_names_the_option_of_its_verb(mistake, tmp_path, verb):
     shutil.copytree(GOLDEN, tmp_path / "local" / STUDY)
     line = mistake(*verb.split(), STUDY, "--out", "/proc/nothing", "--results", tmp_path)

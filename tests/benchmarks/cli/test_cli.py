@@ -53,7 +53,6 @@ def told(mistake, tmp_path):
             "run weak-scaling --system cori --set launcher=torchrun --backends none",
             ["launcher torchrun on 64 nodes of cori", "--set allow_open_ports=yes"],
         ),
-        ("export tydy", ["no such command 'tydy'"]),
         ("run weakscaling", ["no study 'weakscaling' (did you mean weak-scaling?); choose one of: "]),
         ("run", ["missing argument 'STUDY'"]),
         ("run weak-scaling --system cory", ["no system 'cory' (did you mean cori?)", "local"]),

@@ -1,4 +1,4 @@
-"""`dlscale export tidy|markdown` on a study's folder."""
+"""`dlscale export` on a study's folder."""
 
 import re
 from pathlib import Path
@@ -36,6 +36,7 @@ def run(tmp_path):
     return invoke
 
 
+MARKDOWN = ("--format", "markdown")
 RECORDS = [
     make_record(backend=backend, num_ranks=n, block=b, samples_per_second=100 * n)
     for backend in ("none", "ring")
@@ -46,12 +47,12 @@ RECORDS = [
 
 def test_tables_lie_in_the_study_s_folder_or_where_one_says(study, run, tmp_path):
     folder = study(RECORDS)
-    done = run(export.tidy)
+    done = run(export.export)
     assert done.return_value == 0
     assert "24 cases: launches.csv, windows.csv, finding-" in done.stdout
     assert "datapackage.json in" in done.stdout
     assert len(pd.read_csv(folder / "tables" / "launches.csv")) == 24
-    run(export.tidy, "--per-rank", "--out", str(tmp_path / "other"))
+    run(export.export, "--per-rank", "--out", str(tmp_path / "other"))
     assert len(pd.read_csv(tmp_path / "other" / "ranks.csv")) == 11 * (12 + 24)
 
 
@@ -59,7 +60,7 @@ def test_no_spreadsheet_takes_a_cell_for_a_formula(study, run):
     command = '=cmd|" /C calc"!A0'
     fingerprint = RECORDS[0].fingerprint.model_copy(update={"commit": command})
     folder = study([record.model_copy(update={"fingerprint": fingerprint}) for record in RECORDS])
-    run(export.tidy)
+    run(export.export)
     cells = pd.read_csv(folder / "tables" / "launches.csv", dtype=str, keep_default_na=False)
     texts = [text for column in cells for text in cells[column]]
     assert f"'{command}" in texts
@@ -68,7 +69,7 @@ def test_no_spreadsheet_takes_a_cell_for_a_formula(study, run):
 
 def test_the_documented_lines_read_what_was_written(study, run, tmp_path, monkeypatch):
     study(RECORDS)
-    run(export.tidy, "--out", str(tmp_path / "tables"))
+    run(export.export, "--out", str(tmp_path / "tables"))
     page = (Path(__file__).parents[3] / "docs" / "report.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     names: dict = {}
@@ -78,8 +79,8 @@ def test_the_documented_lines_read_what_was_written(study, run, tmp_path, monkey
 
 def test_corrupt_records_are_named_and_the_sound_ones_exported(study, run):
     study(RECORDS, corrupt='{"schema_version"')
-    for command in (export.tidy, export.markdown):
-        done = run(command)
+    for form in ("csv", "markdown"):
+        done = run(export.export, "--format", form)
         assert done.return_value == FAILED_CASES
         assert "torn-00.1.json: not complete JSON" in done.stderr
 
@@ -88,13 +89,13 @@ def test_a_count_beyond_64_bits_costs_its_record(study, run):
     """A table has no type for it: it was a traceback."""
     text = RECORDS[0].model_dump_json()
     study(RECORDS, corrupt=re.sub(r'"global_batch":\d+', '"global_batch":1' + 25 * "0", text))
-    for command in (export.tidy, export.markdown):
-        done = run(command)
+    for form in ("csv", "markdown"):
+        done = run(export.export, "--format", form)
         assert (done.return_value, done.exception) == (FAILED_CASES, None)
         assert "more than 18 digits" in done.stderr
 
 
-@pytest.mark.parametrize("command", [export.tidy, figures, proposal], ids=lambda command: command.name)
+@pytest.mark.parametrize("command", [export.export, figures, proposal], ids=lambda command: command.name)
 def test_where_nothing_can_be_written_out_is_named(study, run, tmp_path, command):
     study(RECORDS)
     (tmp_path / "file").touch()
@@ -104,12 +105,12 @@ def test_where_nothing_can_be_written_out_is_named(study, run, tmp_path, command
 
 def test_nothing_with_a_number_is_insufficient(study, run):
     study([make_record(failure="died")])
-    assert run(export.markdown).return_value == INSUFFICIENT_DATA
+    assert run(export.export, *MARKDOWN).return_value == INSUFFICIENT_DATA
 
 
 def test_markdown_is_printed_or_written(study, run, tmp_path):
     study(RECORDS)
-    printed = run(export.markdown).stdout
+    printed = run(export.export, *MARKDOWN).stdout
     assert "### HEP-CNN tiny, torch, weak scaling on local" in printed
-    assert run(export.markdown, "--out", str(tmp_path / "t.md")).return_value == 0
+    assert run(export.export, *MARKDOWN, "--out", str(tmp_path / "t.md")).return_value == 0
     assert (tmp_path / "t.md").read_text() == printed

@@ -66,7 +66,7 @@ FIXED = (
     "figures --published goyal-8 --for paper",
     "figures --published --check powerai-ddl-2 --on cori",
     "proposal --threshold 80 --samples 115305030 --runs 5 --results results",
-    "data hep_cnn --preset tiny", "collectives report --results results", "nosuch", "export tidy --format parquet",
+    "data hep_cnn --preset tiny", "collectives report --results results", "nosuch", "export --format parquet",
 )  # fmt: skip
 
 

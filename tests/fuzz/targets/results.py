@@ -27,8 +27,8 @@ VERBS = (
     "report {0} --json", "report {0} --json", "report {0} --full", "report {0}",
     "report {0} --predicted latest", "report results/local/predictions/a.jsonl", "status --json", "figures {0}",
     "figures {0} --for paper --only efficiency", "proposal {0} --samples 100000 --runs 5", "compare {0}",
-    "compare {0} {1}", "export tidy {0}",
-    "export markdown {0}", "collectives report",
+    "compare {0} {1}", "export {0}",
+    "export {0} --format markdown", "collectives report",
     "predict weak-scaling --system cori --from {0} --calibrate {1} --nodes 1,2 --json",
     "run weak-scaling --dry-run --ranks 1,2",
 )  # fmt: skip
