@@ -11,7 +11,7 @@ from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
 from dlscale.benchmarks.cli import FAILED_USAGE
-from dlscale.benchmarks.cli.options import Words, json_option
+from dlscale.benchmarks.cli.options import Backends, json_option
 from dlscale.benchmarks.cli.streams import say, show_table
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.probe import Probe, Question, quota_warning, shows_gpus
@@ -28,10 +28,9 @@ PAIRS = [(backend, framework) for backend in NAMES for framework in capabilities
 @click.option("--system", default="local", show_default=True, help="System: a known name or a .toml file.")
 @click.option(
     "--require",
-    type=Words(),
-    default="",
-    help="Backends that must be usable, in all their frameworks or in one (horovod/torch); exit status 1 if one is "
-    "not.",
+    type=Backends(),
+    default=[],
+    help="Backends that must be usable, each in a framework at least; exit status 1 if one is not.",
 )
 @json_option
 def doctor(system: str, require: list[str], as_json: bool) -> int:
@@ -42,9 +41,8 @@ def doctor(system: str, require: list[str], as_json: bool) -> int:
     \b
     Examples:
       dlscale doctor
-      dlscale doctor --require ring,horovod/torch
+      dlscale doctor --require ring,horovod
     """  # noqa: D301
-    required = [pair for spec in require for pair in _pairs(spec)]
     machine = load_system(system)
     installation = find_installation(machine, default_environment(machine))
     question = Question(pairs=PAIRS, gpus=list(FRAMEWORKS) if shows_gpus() else [])
@@ -65,21 +63,12 @@ def doctor(system: str, require: list[str], as_json: bool) -> int:
     else:
         _say_environment(installation, probe, launcher=line or machine.launcher)
         _say_backends(rows)
-    missing = [rows[pair] for pair in PAIRS if pair in required and rows[pair]["reason"]]
-    for row in missing:
-        say(f"{row['backend']} in {row['framework']} is required: {_with_remedy(row)}", err=True)
+    usable = {row["backend"] for row in rows.values() if row["usable"]}
+    missing = [name for name in require if name not in usable]
+    for name in missing:
+        first = next(row for row in rows.values() if row["backend"] == name)
+        say(f"{name} is required: {_with_remedy(first)}", err=True)
     return FAILED_USAGE if missing else 0
-
-
-def _pairs(spec: str) -> list[Pair]:
-    """The pairs of `horovod` or `horovod/torch`. Raises UsageError for unknown names."""
-    backend, slash, framework = spec.partition("/")
-    known = capabilities(backend).frameworks
-    if slash and framework not in known:
-        raise UsageError(
-            f"backend {backend} does not train in {framework!r}; choose from: {', '.join(known)}"
-        )
-    return [(backend, framework)] if slash else [(backend, name) for name in known]
 
 
 def _row(pair: Pair, reason: str, probe: Probe, setup: str) -> dict[str, Any]:

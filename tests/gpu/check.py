@@ -85,7 +85,7 @@ def main(folder: str, device: str) -> None:
                 f"one GPU: 2 and 3 ranks share it, which {between[framework]} cannot: shown on 1 rank only"
             )
             sizes |= {name: range(1, 4) for name in left if name in SHARING}
-        first, timed = [doctor(framework, between[framework] if device == "gpu" else "none")], []
+        first, timed = [doctor(between[framework] if device == "gpu" else "none")], []
         if device == "gpu":
             first.append(tests(framework))
             if framework == "torch" and num_gpus > 1:
@@ -145,8 +145,8 @@ def dlscale() -> str:
     return str(Path(sys.prefix) / "bin" / "dlscale")
 
 
-def doctor(framework: str, backend: str) -> Step:
-    return Step(title="doctor", command=[dlscale(), "doctor", "--require", f"{backend}/{framework}"])
+def doctor(backend: str) -> Step:
+    return Step(title="doctor", command=[dlscale(), "doctor", "--require", backend])
 
 
 def tests(framework: str) -> Step:

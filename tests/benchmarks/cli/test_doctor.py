@@ -35,7 +35,12 @@ def answered(monkeypatch):
         versions={"torch": "2.11.0"},
         mpi="mpich",
         mpi_problem=None,
-        problems={"grpc_ps/torch": "needs grpcio", "mpi/tensorflow": "tensorflow is not installed"},
+        problems={
+            "grpc_ps/torch": "needs grpcio",
+            "grpc_ps/tensorflow": "tensorflow is not installed",
+            "tf_collective/tensorflow": "tensorflow is not installed",
+            "mpi/tensorflow": "tensorflow is not installed",
+        },
         frameworks=["torch"],
         commit="c",
         node={"num_cores": 8, "cpu_model": "EPYC", "memory_gib": 512},
@@ -53,13 +58,10 @@ def test_it_says_which_gpus_there_are_and_by_what_they_exchange(dlscale):
 
 @pytest.mark.usefixtures("answered")
 def test_what_is_required_and_missing_is_the_exit_status(dlscale):
-    assert dlscale("doctor", "--require", "ring,mpi/torch")[0] == 0
-    status, out, err = dlscale("doctor", "--json", "--require", "grpc_ps/torch,mpi")
+    assert dlscale("doctor", "--require", "ring,mpi")[0] == 0
+    status, out, err = dlscale("doctor", "--json", "--require", "grpc_ps,tf_collective,mpi")
     rows = {(row["backend"], row["framework"]): row for row in json.loads(out)["rows"]}
     assert status == 1
-    assert [line.partition(" is ")[0] for line in err.splitlines()] == [
-        "mpi in tensorflow",
-        "grpc_ps in torch",
-    ]
+    assert [line.partition(" is ")[0] for line in err.splitlines()] == ["grpc_ps", "tf_collective"]
     assert rows["grpc_ps", "torch"]["usable"] is False
     assert "tensorflow" in rows["mpi", "tensorflow"]["install"]
