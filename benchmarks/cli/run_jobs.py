@@ -10,13 +10,12 @@ import click
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds
-from dlscale.base.strings import plural
 from dlscale.benchmarks.cli.plan_table import say_plan
 from dlscale.benchmarks.cli.streams import say, show_table
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import Job, cut
 from dlscale.benchmarks.launch.campaign import Campaign, open_campaign
-from dlscale.benchmarks.study.plan import Launch, launches_needed, num_comparisons
+from dlscale.benchmarks.study.plan import Launch
 
 
 def jobs_of(
@@ -53,7 +52,7 @@ def show_scripts(campaign: Campaign, jobs: Sequence[Job], *, account: str | None
 
 
 def show_costs(campaign: Campaign, jobs: Sequence[Job]) -> None:
-    """Print each job's wall time and node-hours, and how many launches comparisons need."""
+    """Print each job's wall time and node-hours."""
     plan, rows, total, billed = campaign.plan, list[tuple[object, ...]](), 0.0, 0.0
     for job in jobs:
         used = sum(launch.cell.num_nodes * plan.seconds([launch]) / 3600 for launch in job.launches)
@@ -62,11 +61,6 @@ def show_costs(campaign: Campaign, jobs: Sequence[Job]) -> None:
         rows.append((job.name, *size, f"{used:.2f}", f"{job.billed_node_hours:.2f}"))
     rows.append(("all", "", "", "", f"{total:.2f}", f"{billed:.2f}"))
     show_table(("job", "nodes", "launches", "wall time", "node-hours used", "billed"), rows, words=("job",))
-    comparisons = num_comparisons(case.cell for launch in plan.launches for case in launch.cases)
-    say(
-        f"{plural(plan.num_launches, 'launch')} per cell; {plural(comparisons, 'comparison')} and intervals need "
-        f"{launches_needed(comparisons)}"
-    )
 
 
 def submit(campaign: Campaign, facts: Mapping[str, Any], *, max_node_hours: float | None) -> int:
