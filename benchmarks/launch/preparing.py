@@ -140,6 +140,8 @@ def check_gpus(report: Probe, plan: Plan) -> None:
     cells = [launch.cell for launch in plan.launches]
     ranks_per_node = max((math.ceil(cell.num_ranks / cell.num_nodes) for cell in cells), default=0)
     for gpus in report.gpus:
+        if not gpus.names:
+            raise UsageError(f"{gpus.framework} {gpus.version} sees no GPU; {GPU_HELP}")
         if ranks_per_node > len(gpus.names):
             raise UsageError(
                 f"{ranks_per_node} ranks per node were asked for on device gpu, and {gpus.framework} {gpus.version} "
