@@ -26,7 +26,6 @@ from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER, Prediction
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.store import load_records
 from dlscale.benchmarks.study.check import num_servers
-from dlscale.benchmarks.study.settings import nested
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import capabilities
 from dlscale.collectives.sharding import NONE
@@ -94,8 +93,8 @@ def predict(
       dlscale predict weak-scaling --system cori --backends ring --algorithm two_level_ring --json
       dlscale predict weak-scaling --system mine.toml --from weak-scaling --calibrate weak-scaling
     """  # noqa: D301
-    fields = nested(request.fields)
-    for backend in fields.setdefault("backends", ["ring"]):
+    fields: dict[str, Any] = {"backends": ["ring"], **request.fields}
+    for backend in fields["backends"]:
         capabilities(backend)  # raises UsageError for a name that is none
     if stated and profiled:
         raise UsageError("--from and --profile are mutually exclusive")

@@ -22,8 +22,8 @@ from dlscale.base.strings import Data, Text
 from dlscale.benchmarks.cli.options import Read
 from dlscale.benchmarks.study.rules import option
 from dlscale.benchmarks.study.settings import OPTIONS as STUDY_OPTIONS
-from dlscale.benchmarks.study.settings import Option, assigned, nested, options_of
-from dlscale.benchmarks.study.study import Study, load_study
+from dlscale.benchmarks.study.settings import Option, assigned, options_of
+from dlscale.benchmarks.study.study import Study, load_study, placed
 from dlscale.benchmarks.systems.start import default_environment, find_installation, with_launcher
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import with_capability
@@ -41,7 +41,7 @@ EVERY_FIELD = "Any other field, e.g. rules.max_steps=2000 (docs/commands.md); re
 
 
 class Request(Frozen):
-    """Where and how a study runs, and `fields`: the values that the user gives to fields of the study, by name."""
+    """Where and how a study runs, and `fields`: the values that the user gives to fields of the study, in tables."""
 
     system: Text = option("local", "System: a known name or a .toml file.", "Where")
     launcher: Text | None = option(
@@ -80,7 +80,7 @@ def field_options(
         def with_request(**options: Any) -> Any:
             own = {name: value for name, value in options.items() if name not in OPTIONS and name != "set_"}
             request = request_of(options)
-            for name in {*nested(request.fields), *request.model_fields_set} - {"fields", *flags, *others}:
+            for name in {*request.fields, *request.model_fields_set} - {"fields", *flags, *others}:
                 if others:
                     raise UsageError(
                         f"--set {name}: nothing here depends on it; choose from: {', '.join(others)}"
@@ -111,7 +111,7 @@ def request_of(options: Mapping[str, Any]) -> Request:
         raise UsageError(f"a flag and --set {twice[0]} say the same field; leave out one")
     values |= others
     own = {name: values.pop(name) for name in list(values) if name in Request.model_fields}
-    return Request(**own, fields=values)
+    return Request(**own, fields=placed({}, values))
 
 
 def system_of(request: Request) -> System:
@@ -128,11 +128,8 @@ def system_of(request: Request) -> System:
 
 def study_of(name: str, system: System, request: Request, /) -> Study:
     """The named study, or the one in that file, changed by the request. Raises UsageError."""
-    changes = nested(request.fields)
-    if request.allow_open_ports:
-        options = changes.setdefault("backend_options", {})
-        for backend in with_capability("open_ports"):
-            options.setdefault(backend, {})["allow_open_ports"] = True
+    allowed = with_capability("open_ports") if request.allow_open_ports else ()
+    changes = placed(request.fields, {f"{backend}.allow_open_ports": True for backend in allowed})
     study = load_study(name, system=system, **changes)
     paths = [workload for workload in study.workloads if is_file(workload)]
     if not paths:

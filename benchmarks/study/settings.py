@@ -26,7 +26,6 @@ from dlscale.benchmarks.study.study import (
     VARIABLE,
     VARIABLES,
     Study,
-    placed,
 )
 
 # An option of a backend or an algorithm, or an environment variable.
@@ -146,11 +145,6 @@ def assigned(words: Sequence[str], options: Mapping[str, Option]) -> dict[str, A
             raise UsageError(f"--set {twice[0]} is given twice; give it once")
         values |= read
     return values
-
-
-def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by name as a study's file has them, in tables."""
-    return placed({}, values)
 
 
 GOAL = Option(

@@ -2,9 +2,9 @@
 
 from dlscale.base.quantities import Count
 from dlscale.benchmarks.study.expand import expand
-from dlscale.benchmarks.study.settings import OPTIONS, assigned, nested
+from dlscale.benchmarks.study.settings import OPTIONS, assigned
 from dlscale.benchmarks.study.sizes import Shape, shape
-from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.study.study import load_study, placed
 from dlscale.benchmarks.systems.system import Node, Policy, load_system
 
 TINY = {"workloads": ["hep_cnn"], "preset": "tiny", "launches": 1, "reference_launches": 0}
@@ -33,7 +33,7 @@ def on_nodes(name="weak-scaling", *, ranks=(1, 2, 4), data="synthetic", policy=P
 
 def options(*words):
     """The settings of `--set` words, as in a study's file."""
-    return nested(assigned(words, OPTIONS))
+    return placed({}, assigned(words, OPTIONS))
 
 
 def cells(planned, control=None):
