@@ -9,7 +9,7 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,16 +90,13 @@ def watch_other_programs(everyone: Any, *, cores: list[int], reads: bool) -> Oth
 
     Collective over `everyone`, the communicator of all of the launch's processes.
     """
-    namespace = ""  # processes of another one have other numbers
-    with suppress(OSError):
-        namespace = os.readlink("/proc/self/ns/pid")
-    machine = (boot_id(), namespace)
+    # Processes of another namespace have other numbers here: they count as another machine's.
+    machine = (boot_id(), Path("/proc/self/ns/pid").resolve().name)
     rank = everyone.Get_rank()
     ranks = everyone.allgather((machine, rank if reads else None, os.getpid(), cores))
     here = [(reader, pid, own) for place, reader, pid, own in ranks if place == machine]
-    one_namespace = len({place for place, *_ in ranks if place[0] == machine[0]}) == 1
     first = min((reader for reader, _, _ in here if reader is not None), default=None)
-    if first != rank or not one_namespace:
+    if first != rank:
         return None
     try:
         return OtherPrograms({core for _, _, own in here for core in own}, [pid for _, pid, _ in here])
