@@ -145,7 +145,8 @@ def _of_study(one: Bench, study: str) -> None:
     one.says(f"compare {study} --json", data="compare.json")
     one.writes(f"proposal {study} --samples 115305030 --runs 5", "proposal/*.csv")
     one.writes(f"export {study}", "tables/launches.csv")
-    one.text["screen.txt"] = run(f"report {study}")[0]
+    screen, _ = run(f"report {study}")
+    one.text["screen.txt"] = re.sub(r"open: file://.*\n", "", screen)
 
 
 def _of_collectives(one: Bench, study: str) -> None:
