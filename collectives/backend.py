@@ -172,22 +172,6 @@ class CountingTrainer(Trainer, Protocol):
         """
 
 
-class BackedUpTrainer(CountingTrainer, Protocol):
-    """A trainer whose ranks step together, by updates that take the first gradients to come. Nothing is collective."""
-
-    def taken(self, step: int) -> Weights | None:
-        """In the shapes of the weights: 1 where that step took up this rank's gradients, 0 where they were late.
-
-        None if this rank computed none in that step, because the update was there already. The first step is 0.
-        """
-
-    def num_computed(self) -> int:
-        """Local batches that this rank computed gradients of: a step that computes none takes no batch."""
-
-    def num_dropped(self) -> int:
-        """Gradients of this rank that came too late, over all servers."""
-
-
 class StaleTrainer(CountingTrainer, Protocol):
     """A trainer whose ranks push what servers apply later, on weights that others may have changed since."""
 
@@ -218,19 +202,10 @@ class Backend(Protocol):
 
     @property
     def asynchronous(self) -> bool:
-        """Whether a rank's gradients are applied as they come: no rank waits for another, and weights differ."""
+        """Whether a rank's gradients are applied as they come: no rank waits for another, and weights differ.
 
-    @property
-    def num_accepted(self) -> int | None:
-        """How many ranks' gradients make an update, the first to come; None: those of all.
-
-        What comes later is dropped. Where this is not None trainers are `CountingTrainer`s, and `BackedUpTrainer`s if
-        ranks are `in_step` nevertheless; where ranks are `asynchronous` they are `StaleTrainer`s.
+        Then trainers are `StaleTrainer`s. Otherwise all ranks take the same steps, each of which is one update.
         """
-
-    @property
-    def in_step(self) -> bool:
-        """Whether all ranks take the same steps, each of which is one update: their weights are then equal."""
 
     @property
     def served(self) -> Any:
@@ -297,14 +272,6 @@ class InStep:
     def asynchronous(self) -> bool:
         """No: all ranks step together."""
         return False
-
-    @property
-    def num_accepted(self) -> int | None:
-        return None
-
-    @property
-    def in_step(self) -> bool:
-        return not self.asynchronous and self.num_accepted is None
 
     @property
     def served(self) -> Any:

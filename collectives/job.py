@@ -94,12 +94,3 @@ def rest(request: Any, *, poll_seconds: float = POLL_SECONDS) -> None:
     """Return when a request of mpi4py is done, asleep between looks."""
     while not request.Test():
         time.sleep(poll_seconds)
-
-
-def check_backups(backup_workers: int, *, num_workers: int) -> None:
-    """Returns if some workers are left whose gradients count. Raises UsageError."""
-    if not 0 <= backup_workers < num_workers:
-        raise UsageError(
-            f"backup_workers={backup_workers} of {num_workers} workers; at least one worker's gradients must count: "
-            f"give 0 to {num_workers - 1}"
-        )

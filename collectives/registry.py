@@ -123,7 +123,7 @@ def has_other_updates(options: Mapping[str, Any]) -> bool:
 
     Compression is none of it: its updates are meant to be the same.
     """
-    return any(options.get(name) for name in ("asynchronous", "backup_workers", "pipelined"))
+    return any(options.get(name) for name in ("asynchronous", "pipelined"))
 
 
 def check_algorithm(name: str, options: Mapping[str, Any], *, framework: str, algorithm: str) -> None:
@@ -132,11 +132,6 @@ def check_algorithm(name: str, options: Mapping[str, Any], *, framework: str, al
     row = capabilities(name)
     if algorithm == SYNC:
         return
-    if row.servers and options.get("backup_workers"):
-        raise UsageError(
-            f"{name}.backup_workers={options['backup_workers']} with algorithm {algorithm}: backups are of "
-            "synchronous updates; leave one of the two out"
-        )
     if algorithm not in row.algorithms:
         carrying = ", ".join(other for other in NAMES if algorithm in TABLE[other].algorithms)
         raise UsageError(f"backend {name} does not carry algorithm {algorithm}; choose from: {carrying}")

@@ -62,7 +62,6 @@ class ExchangeRule:
     in_chunks: bool = False  # of one server's piece, which travel both ways at the same time
     asynchronous: bool = False
     objectives: Objectives = "together"
-    num_dropped: int = 0  # ranks that a step does not wait for
     fixed_algorithm: Algorithm | None = None  # None: by the size of a bucket
 
     @property
@@ -258,7 +257,6 @@ def _grpc_ps(left: dict[str, Any], *, framework: str, **_: Any) -> ExchangeRule:
         whole_tensors=framework == "tensorflow",
         in_chunks=framework == "torch",
         asynchronous=bool(left.pop("asynchronous", False)),
-        num_dropped=int(left.pop("backup_workers", 0)),
         fixed_algorithm="parameter_servers",
     )
 

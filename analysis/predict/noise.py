@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv, ndtri
+from scipy.special import ndtri
 
 from dlscale.analysis.predict.network import Limits, input_of
 from dlscale.benchmarks.records.prediction import Origin
@@ -51,19 +51,11 @@ def noise_origins(noise: Noise) -> Iterator[Origin]:
 
 
 @lru_cache(maxsize=32)  # backends of a curve share them
-def slowest(
-    noise: Noise, num_ranks: int, shape: tuple[int, int], seed: tuple[int, ...], *, num_dropped: int = 0
-) -> Floats:
-    """(replicates, steps) factors of the slowest of `num_ranks`, but for the `num_dropped` that are slower still.
-
-    Of a generator with that seed; not to be changed.
-    """
+def slowest(noise: Noise, num_ranks: int, shape: tuple[int, int], seed: tuple[int, ...]) -> Floats:
+    """(replicates, steps) factors of the slowest of `num_ranks`, of a generator with that seed; not to be changed."""
     rng = np.random.default_rng(seed)
-    uniform = rng.random(shape)
     # The probability that a rank is slower than the one waited for; small numbers are kept, whose 1 - x would be 1.
-    above = -np.expm1(np.log(uniform) / num_ranks)
-    if num_dropped:
-        above = betaincinv(num_dropped + 1, num_ranks - num_dropped, 1 - uniform)
+    above = -np.expm1(np.log(rng.random(shape)) / num_ranks)
     if noise.steps:
         factors = _measured_quantile(np.array(noise.steps), above)
     else:

@@ -90,8 +90,7 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
     # What a step takes beside its parts (fetching a batch, the loop itself) grows with them.
     beside = profile.mean_step_seconds / (profile.backward_seconds + whole_update)
     waits_for = num_ranks if rule.exchanges and not rule.asynchronous else 1
-    dropped = min(rule.num_dropped, num_ranks - 1)
-    slow = slowest(scenario.noise, waits_for, shape, seed_of(scenario, "steps"), num_dropped=dropped)
+    slow = slowest(scenario.noise, waits_for, shape, seed_of(scenario, "steps"))
     factors = beside * slow * pace
     seconds, profile = _steps(draws, profile, factors)
     mean = seconds.mean(axis=1)

@@ -25,7 +25,7 @@ from dlscale.benchmarks.rank.reference import AuditedTraining, Reference, refere
 from dlscale.benchmarks.rank.sample_order import num_wrong_samples
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.algorithms import downpour
-from dlscale.collectives.backend import GATHER_SIZES, BackedUpTrainer, Backend, CountingTrainer
+from dlscale.collectives.backend import GATHER_SIZES, Backend, CountingTrainer
 from dlscale.collectives.sharding import NONE, PARAMETERS
 from dlscale.collectives.training.replica_trainer import bytes_of
 from dlscale.models.weights import NUM_DRAWN
@@ -110,7 +110,7 @@ class Replay:
         """The trainer's state; it must have drawn a batch in every step."""
         self.training.trainer.synchronize()
         state = self.reference.state()
-        self._note("audit_samples", abs(_num_drawn(state) - self._first - self._num_batches()))
+        self._note("audit_samples", abs(_num_drawn(state) - self._first - self.num_taken))
         return state
 
     def can_replay(self) -> bool:
@@ -195,16 +195,9 @@ class Replay:
             self.training.trainer.synchronize()
         self.training.control.Barrier()
 
-    def _num_batches(self) -> int:
-        """The batches that the trainer has to have drawn in this launch."""
-        backend = self.training.backend
-        if backend.num_accepted is None or not backend.in_step:
-            return self.num_taken
-        return cast(BackedUpTrainer, self.training.trainer).num_computed()
-
     def _check_samples(self, state: State, delay: int) -> None:
         """Those of the reference's last batch, if there was one since `state`."""
-        training, place = self.training, self._first + self._num_batches() - 1 - delay
+        training, place = self.training, self._first + self.num_taken - 1 - delay
         if place >= _num_drawn(state) and not self._gate:
             wrong = num_wrong_samples(
                 self.reference.replica,
@@ -217,9 +210,9 @@ class Replay:
 
     def _check_count(self) -> None:
         """The servers have taken up all that ranks pushed, and once."""
-        control, accepted = self.training.control, self.training.backend.num_accepted
-        pushed = control.allreduce(self.num_taken) if accepted is None else accepted * self.num_taken
-        missing = pushed - cast(CountingTrainer, self.training.trainer).num_applied()
+        control = self.training.control
+        applied = cast(CountingTrainer, self.training.trainer).num_applied()
+        missing = control.allreduce(self.num_taken) - applied
         self._note("audit_count", max(-missing, missing - control.Get_size() * self.reference.most_waiting))
 
 
@@ -232,9 +225,8 @@ class ReplayAudit:
         counts = {"audit_samples": 0.0} | ({"audit_count": 0.0} if backend.capabilities.servers else {})
         self._training = training
         self._replay = Replay(training, allowed | counts)
-        self._has_windows = backend.in_step and not backend.delay
-        is_known = backend.in_step or backend.asynchronous
-        self._turns = turns(backend, training.control.Get_size()) if is_known else []
+        self._has_windows = not (backend.asynchronous or backend.delay)
+        self._turns = turns(backend, training.control.Get_size())
         self._open: tuple[State, int] | None = None
         self._drawn, self._is_single, self._window = -1, False, "stretches drawn by lot"
 
@@ -297,8 +289,7 @@ class ReplayAudit:
             "audit_samples": "samples that are not those of this rank's shard and step, and batches too many or few",
             "audit_count": "gradients that servers count beyond the steps that ranks took, or miss",
         }
-        why = "samples were left out" if self._turns else "whose gradients an update took is not known"
-        whys = dict.fromkeys(details, why)
+        whys = dict.fromkeys(details, "samples were left out")
         if backend.asynchronous:
             whys["audit_window"] = "ranks do not wait for each other, and turns are replayed"
         elif backend.delay:

@@ -17,7 +17,7 @@ from dlscale.benchmarks.records.record import Gate, StateBytes
 from dlscale.benchmarks.records.spool import CaseResult, Event, MeasuredWindow, Phase, SpoolWriter
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives import Backend, Trainer
-from dlscale.collectives.backend import BackedUpTrainer, StaleTrainer
+from dlscale.collectives.backend import StaleTrainer
 from dlscale.collectives.control import Communicator
 from dlscale.models.parallel import Neighbours
 from dlscale.models.workload import Input, Replica, ReplicaFactory, Shard, Workload
@@ -153,8 +153,6 @@ class CaseRun:
         context, backend = self.context, self.context.backend
         self.write(Phase(name="audits", seconds=sum(self.audit_seconds)))
         self.write(StateBytes(**asdict(trainer.state_bytes())))
-        takes_first = backend.in_step and backend.num_accepted is not None
-        backed_up = cast(BackedUpTrainer, trainer) if takes_first else None
         gathers = context.gathers.take() if context.gathers else None
         if not (context.shard.neighbours and context.shard.neighbours.index):
             # Ranks that share samples leave out the same ones.
@@ -163,8 +161,6 @@ class CaseRun:
             CaseResult(
                 steady=steady,
                 staleness=cast(StaleTrainer, trainer).staleness() if backend.asynchronous else {},
-                dropped=backed_up.num_dropped() if backed_up else None,
-                computed=backed_up.num_computed() if backed_up else None,
                 settings=trainer.settings(),
                 gather_seconds=gathers[0] if gathers else None,
                 skipped_samples=skipped,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable
 from typing import Any
 
 from dlscale.benchmarks.rank.audit import Judged, Replay, turns
@@ -48,8 +47,7 @@ def update_gates(
 
     Every rank starts from other weights, so that the first gate sees whose were broadcast. Over `none` weights differ.
     Where no rank waits for another each has its turn, and the first and the last rank both go first once: after steps
-    that long the gradients of others may vanish, and would show nothing. Of the first gradients to come those of the
-    first ranks are accepted, which step before the others.
+    that long the gradients of others may vanish, and would show nothing.
     """
     order, compressed = turns(backend, control.Get_size()), backend.compressor is not None
     bounds = ROUNDED if compressed else EXACT
@@ -67,7 +65,6 @@ def update_gates(
             control=control,
             shard=shard,
             bounds=bounds_for(precision=precision, compressed=compressed),
-            step=_in_order(backend, trainer, control=control),
         )
         replay = Replay(training, {"gradient": worst.bound}, gate=True)
 
@@ -90,21 +87,6 @@ def update_gates(
         worst.add(replay.judged["gradient"].value or 0.0)
     detail = "change of each tensor by plain SGD against the rule's by the ranks' own gradients"
     return [*gates, worst.gate("gradient", detail, control=control)]
-
-
-def _in_order(backend: Backend, trainer: Trainer, *, control: Any) -> Callable[[], None]:
-    """Steps of the ranks whose gradients are to be accepted, and then of the others."""
-    num_accepted = control.Get_size() if backend.num_accepted is None else backend.num_accepted
-    is_first = control.Get_rank() < num_accepted
-
-    def step() -> None:
-        if not is_first:
-            control.Barrier()
-        trainer.step()
-        if is_first and num_accepted < control.Get_size():
-            control.Barrier()
-
-    return step
 
 
 def training_gates(backend: Backend, trainer: Trainer, *, control: Any) -> list[Gate]:

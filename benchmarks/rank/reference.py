@@ -23,7 +23,6 @@ from dlscale.collectives.backend import (
     OWN,
     SERVED,
     SERVED_COUNTS,
-    BackedUpTrainer,
     Backend,
     CountingTrainer,
     Trainer,
@@ -70,7 +69,7 @@ class Reference:
         self._trainer, self._backend, self._control = training.trainer, training.backend, training.control
         self._bounds, self._follow = training.bounds, training.follow
         self.replica = replica = training.make_reference()
-        self._sees_trainer = self._backend.in_step and self._backend.rounds is None
+        self._sees_trainer = not self._backend.asynchronous and self._backend.rounds is None
         self.noisy: set[str] = set()  # tensors whose changes are rounding, of all steps so far
         self.turn = range(self._control.Get_size())  # the ranks whose mean is applied
         if replica.framework != "torch":  # whose optimizers make what they keep in their first step
@@ -121,25 +120,6 @@ class Reference:
         if not self._backend.capabilities.exchanges or len(self.turn) == 1:
             return gradients
         return mean_over_ranks(gradients, control=self._control, count=len(self.turn))
-
-
-class FirstToCome(Reference):
-    """The mean of the gradients that servers accept: those they say they took, or of a gate's the first ranks'."""
-
-    def gradients(self, number: int) -> Weights:
-        """No numbers where the servers took more or fewer than they accept."""
-        count, taken = cast(int, self._backend.num_accepted), None
-        zeros = [np.zeros_like(weight) for weight in self.replica.weights()]
-        if self._backend.in_step:
-            taken = cast(BackedUpTrainer, self._trainer).taken(number)
-        else:
-            taken = [zero + (self._control.Get_rank() < count) for zero in zeros]
-        own = zeros
-        if taken is not None:  # else no batch was drawn
-            self._follow(self.replica, number)
-            own = [gradient * part for gradient, part in zip(self.replica.gradients(), taken, strict=True)]
-        means, parts = (mean_over_ranks(g, control=self._control, count=count) for g in (own, taken or zeros))
-        return [np.where(part == 1, mean, np.nan) for mean, part in zip(means, parts, strict=True)]
 
 
 class Compressed(Reference):
@@ -320,9 +300,7 @@ def reference_of(training: AuditedTraining, *, gate: bool = False) -> Reference:
     if options is not None:
         kind = Elastic if isinstance(options, easgd.Options) else Downpour
         return kind(training, options.for_gate() if gate else options)
-    if backend.compressor:
-        return Compressed(training)
-    return Reference(training) if backend.num_accepted is None else FirstToCome(training)
+    return Compressed(training) if backend.compressor else Reference(training)
 
 
 def mean_over_ranks(gradients: Sequence[Any], *, control: Any, count: int | None = None) -> Weights:

@@ -25,10 +25,6 @@ def measure_training(case: CaseRun) -> list[Gate]:
     context, backend, cell = case.context, case.context.backend, case.cell
 
     def emit(window: MeasuredWindow) -> None:
-        if backend.in_step and backend.num_accepted is not None:
-            # Of an update, which throws late gradients away.
-            num_samples = window.num_steps * backend.num_accepted * cell.local_batch
-            window = window.model_copy(update={"num_samples": num_samples})
         case.emit(window)
         audit.count(window.num_steps)
 
@@ -45,7 +41,7 @@ def measure_training(case: CaseRun) -> list[Gate]:
             emit=emit,
             # A host runs ahead of a GPU: its stamps would not say when a step ended.
             stamped=cell.control == "train" and cell.device == "cpu" and not backend.capabilities.exchanges,
-            counting=None if backend.in_step else cast(CountingTrainer, trainer),
+            counting=cast(CountingTrainer, trainer) if backend.asynchronous else None,
             passed=passed,
             audit=audit,
             round_steps=round_steps(cell.algorithm, cell.algorithm_options),

@@ -23,7 +23,6 @@ from dlscale.benchmarks.records.record import (
     Failure,
     Gate,
     GpuMemory,
-    LateGradients,
     LaunchMetadata,
     Outcome,
     Phases,
@@ -114,11 +113,8 @@ def _gates(workers: Sequence[RankSpool], index: int) -> list[Gate]:
 def _results(workers: Sequence[RankSpool], index: int, *, split: int) -> dict[str, Any]:
     """What the workers measured beside their windows, as fields of a record."""
     results = [result for spool in workers if (result := spool.first(CaseResult, index))]
-    of_ranks = {
-        name: [getattr(result, name) for result in results] for name in (*PER_RANK, "computed", "dropped")
-    }
+    of_ranks = {name: [getattr(result, name) for result in results] for name in PER_RANK}
     known = {name: [value for value in values if value is not None] for name, values in of_ranks.items()}
-    computed, dropped = known.pop("computed"), known.pop("dropped")
     known["halo_calls"] = known["halo_calls"][:split]
     first, ended = workers[0], workers[0].first(Ended, index)
     return {
@@ -129,9 +125,6 @@ def _results(workers: Sequence[RankSpool], index: int, *, split: int) -> dict[st
         "checkpoints": first.of(Checkpoint, index),
         "resumed": first.first(Resumption, index),
         "solution": ended and Solution(**dict(ended), evaluations=first.of(Evaluation, index)),
-        "late_gradients": LateGradients(computed=computed, dropped=dropped)
-        if len(dropped) == len(workers)
-        else None,
     }
 
 
@@ -192,7 +185,6 @@ def _windows(workers: Sequence[RankSpool], index: int) -> Windows:
             "start_seconds": starts,
             "seconds": of_ranks("seconds"),
             "num_applied": applied,
-            "num_samples": _known([row[0].num_samples for row in finished]),
             "foreign_cpu": _known([max(own, default=None) for own in shares]),
             "rank_steps": applied and of_ranks("num_steps"),
             "step_seconds": steps and [[*chain(*own)] for own in steps],

@@ -249,13 +249,6 @@ class TrainingLaunch(Frozen, extra="ignore"):
     saving_seconds: NonNegativeFloat
 
 
-class LateGradients(Frozen):
-    """What ranks computed in vain where an update takes the first gradients to come, from the case's first step on."""
-
-    computed: list[NonNegativeInt]  # [P], local batches
-    dropped: list[NonNegativeInt]  # [P], gradients that came too late, over all servers
-
-
 class Failure(Frozen):
     """The reason for a missing result. `rank` is the first one that failed, if known."""
 
@@ -339,7 +332,6 @@ class Record(Outcome, LaunchMetadata, extra="ignore"):
     solution: Solution | None = where_given(None)
     # Of that training so far those that a later one went on from, in order, and the last; empty where it is not saved.
     launches: list[TrainingLaunch] = where_given([])
-    late_gradients: LateGradients | None = where_given(None)  # where updates take the first gradients to come
     gates: list[Gate]
     failure: Failure | None
 

@@ -31,7 +31,7 @@ from dlscale.benchmarks.records.record import (
     Resumption,
     StateBytes,
 )
-from dlscale.benchmarks.records.windows import Count, CountFromZero, Seconds, Start
+from dlscale.benchmarks.records.windows import CountFromZero, Seconds, Start
 
 SPEC_FILE = "launch.json"  # `rank.spec.LaunchSpec`
 
@@ -63,7 +63,6 @@ class MeasuredWindow(Frozen):
     num_applied: CountFromZero | None = where_given(None)
     bucket_seconds: list[Seconds] | None = where_given(None)
     foreign_cpu: float | None = where_given(None)
-    num_samples: Count | None = where_given(None)
 
 
 class CaseResult(Outcome):
@@ -75,9 +74,6 @@ class CaseResult(Outcome):
     halo_seconds: Seconds | None = where_given(None)
     halo_bytes: NonNegativeFloat | None = where_given(None)
     halo_calls: list[Text] | None = where_given(None)
-    # Where updates take the first gradients to come: local batches, and gradients that came too late for all servers.
-    computed: NonNegativeInt | None = where_given(None)
-    dropped: NonNegativeInt | None = where_given(None)
 
 
 class CaseEnd(Frozen):

@@ -61,7 +61,7 @@ class Windows(Frozen):
     start_seconds: Column
     seconds: Column
     num_applied: Column | None = _IF_MEASURED  # [W] local batches of all ranks that the weights took up
-    num_samples: Column | None = _IF_MEASURED  # [W] over all ranks, where steps have not as many as usual
+    num_samples: Column | None = _IF_MEASURED  # [W] over all ranks; of records with backup workers
     # [W] Share of the time of the ranks' cores that other programs took, on the node where it was most. It is counted
     # in ticks, so that one of a short window is coarse, and may be below 0.
     foreign_cpu: Column | None = _IF_MEASURED

@@ -29,8 +29,6 @@ from dlscale.models.frameworks import FRAMEWORKS, check_precision
 from dlscale.models.own import OwnModel
 from dlscale.models.workload import Preset, Workload
 
-# Options of backends with which an update is not the mean of all gradients, and the values that ask for nothing.
-NO_MEAN = {"compression": "none", "asynchronous": False, "backup_workers": 0}
 NO_KERAS = ("grpc_ps", "tf_collective", "nccl")  # a program of TensorFlow's own trains over these
 
 
@@ -167,8 +165,6 @@ def _of_updates(it: Training, options: Any) -> Iterator[str]:
         return
     if rules.checkpoint_every:
         yield f"rules.checkpoint_every over {it.row.name}: its servers hold part of the state; leave one of the two out"
-    if target and it.options.get("backup_workers"):
-        yield f"{it.row.name}.backup_workers drops gradients, which samples to the target would count; leave it out"
     if target and (target.warm_up_samples or target.decay_samples):
         yield f"target.warm_up_samples or decay_samples over {it.row.name}: its servers have one learning rate for good"
     if target and it.facts.running_statistics:
@@ -195,7 +191,8 @@ def _of_split(it: Training) -> Iterator[str]:
         ("algorithm", it.algorithm, SYNC),
         ("shard", it.shard, NONE),
         ("compiled", it.study.compiled, False),
-        *((name, it.options.get(name), nothing) for name, nothing in NO_MEAN.items() if name in it.options),
+        ("compression", it.options.get("compression", "none"), "none"),
+        ("asynchronous", it.options.get("asynchronous", False), False),
     ):
         if value != nothing:
             yield f"split {split} with {name}={value}; leave one of the two out"

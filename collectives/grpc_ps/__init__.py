@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 def check_setup(options: dict[str, Any], setup: Setup) -> None:
     """Returns if workers and servers would start. Raises UsageError."""
     chosen = read_options(Options, options, backend="grpc_ps")
-    chosen.check(setup.framework, num_workers=setup.num_ranks)
     if setup.framework == "tensorflow":  # torch's servers ask for the job's token
         refuse_machines(setup.one_machine, backend="grpc_ps", allowed=chosen.allow_open_ports)
         refuse_compiled(setup.compiled)
@@ -38,7 +37,6 @@ def check_setup(options: dict[str, Any], setup: Setup) -> None:
 def connect(*, control: Any, framework: str, options: dict[str, Any], job: ServerSplit) -> Backend:
     """Find the servers of `job` and the other workers; collective over all ranks of `job`."""
     chosen = read_options(Options, options, backend="grpc_ps")
-    chosen.check(framework, num_workers=job.num_workers)
     backend: Backend = _module(framework, "worker").connect(control=control, options=chosen, job=job)
     return backend
 
@@ -46,7 +44,6 @@ def connect(*, control: Any, framework: str, options: dict[str, Any], job: Serve
 def serve(*, job: ServerSplit, framework: str = "torch", options: dict[str, Any] | None = None) -> None:
     """Serve until the workers have closed; collective with their `connect` or `served_optimizer`."""
     chosen = read_options(Options, options or {}, backend="grpc_ps")
-    chosen.check(framework, num_workers=job.num_workers)
     _module(framework, "server").serve(options=chosen, job=job)
 
 
@@ -60,7 +57,6 @@ def served_optimizer(
     """
     check("torch")
     chosen = read_options(Options, options, backend="grpc_ps")
-    chosen.check("torch", num_workers=job.num_workers)
     from dlscale.collectives.grpc_ps._torch_worker import ServedOptimizer
 
     return ServedOptimizer(job, optimizer, chosen)

@@ -6,7 +6,6 @@ the updates of SyncReplicasOptimizer, which must be ended before its session is.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -18,7 +17,7 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Collective, InStep, Trainer
 from dlscale.collectives.grpc_ps._tensorflow_server import Cluster, join
 from dlscale.collectives.grpc_ps.options import Options, refuse_compiled
-from dlscale.collectives.job import POLL_SECONDS, ServerSplit
+from dlscale.collectives.job import ServerSplit
 from dlscale.collectives.training.replica_trainer import KeptByServers, ReplicaTrainer
 from dlscale.models.workload import ReplicaFactory, Shard, Weights
 
@@ -104,8 +103,6 @@ class ChiefHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
 
 Setting = str | int | float | bool
 
-PATIENCE_SECONDS = 0.5
-
 
 class ServedTrainer(KeptByServers, ReplicaTrainer):
     """`CountingTrainer` whose weights are on servers.
@@ -127,9 +124,7 @@ class ServedTrainer(KeptByServers, ReplicaTrainer):
     ) -> None:
         self._options, self._cluster, self._job, self._control = options, cluster, job, control
         self._container = container
-        self._num_accepted = job.num_workers - options.backup_workers
         self._hook: ChiefHook | None = None
-        self._token: Any = None  # the operation that lets one waiting worker go on
         with tf.Graph().as_default() as graph, graph.container(container):
             with on_servers(cluster.spec, device=cluster.device, placement=options.placement):
                 with tf.variable_creator_scope(local_statistics(cluster.device)):
@@ -145,25 +140,11 @@ class ServedTrainer(KeptByServers, ReplicaTrainer):
         self._losses, _ = self._session.run((self._loss_tensors, self._step), feeds)
 
     def synchronize(self) -> None:
-        """A step is done when it returns; but with backup workers the last ones' steps may need help to return.
-
-        An update takes the first gradients to come, and gives every worker a token to go on with. A fast worker can
-        take two of them, another's gradient comes too late, and whoever is last then waits for gradients of workers
-        that have no more to give. They give it a token instead. Collective with backup workers.
-        """
-        if self._token is None:
-            return
-        arrived = self._control.Ibarrier()
-        next_token = time.monotonic() + PATIENCE_SECONDS
-        while not arrived.Test():
-            time.sleep(POLL_SECONDS)
-            if time.monotonic() > next_token:
-                self._session.run(self._token)
-                next_token = time.monotonic() + PATIENCE_SECONDS
+        """A step is done when it returns."""
 
     def num_applied(self) -> int:
         updates = int(self._session.run(self._global_step))
-        return updates if self._options.asynchronous else updates * self._num_accepted
+        return updates if self._options.asynchronous else updates * self._job.num_workers
 
     def served_weights(self) -> Weights:
         """The servers' weights: variables are nowhere else."""
@@ -180,7 +161,7 @@ class ServedTrainer(KeptByServers, ReplicaTrainer):
             "num_servers": self._job.num_servers,
             "placement": self._options.placement,
             "asynchronous": self._options.asynchronous,
-            "replicas_to_aggregate": 1 if self._options.asynchronous else self._num_accepted,
+            "replicas_to_aggregate": 1 if self._options.asynchronous else self._job.num_workers,
         }
 
     def close(self) -> None:
@@ -199,14 +180,12 @@ class ServedTrainer(KeptByServers, ReplicaTrainer):
         optimizer: Any = Together(objectives)
         if not self._options.asynchronous:
             optimizer = tf.compat.v1.train.SyncReplicasOptimizer(
-                optimizer, replicas_to_aggregate=self._num_accepted, total_num_replicas=self._job.num_workers
+                optimizer, replicas_to_aggregate=self._job.num_workers
             )
             self._hook = ChiefHook(optimizer, is_chief=self._job.index == 0)
         variables = [variable for objective in objectives for variable in objective.parameters]
         flat = [gradient for group in gradients for gradient in group]
         train = optimizer.apply_gradients(list(zip(flat, variables, strict=True)), self._global_step)
-        if self._num_accepted < self._job.num_workers and not self._options.asynchronous:
-            self._token = optimizer.get_init_tokens_op(1)
         return tf.group(train, *(variable.assign(value) for variable, value in updates)), losses
 
     def _open(self) -> Any:
@@ -266,11 +245,6 @@ class TensorFlowServers(InStep):
     @property
     def asynchronous(self) -> bool:
         return self._options.asynchronous
-
-    @property
-    def num_accepted(self) -> int | None:
-        backups = self._options.backup_workers
-        return self._job.num_workers - backups if backups else None
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica whose variables are on the servers, with the weights of worker 0."""

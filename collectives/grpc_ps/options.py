@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.job import check_backups
 from dlscale.collectives.option_kinds import CheckedOptions, at_least, one_of
 
 PLACEMENTS = ("size", "round_robin")
@@ -24,26 +23,16 @@ def refuse_compiled(compiled: bool) -> None:
 class Options(CheckedOptions):
     """`asynchronous`: a worker's gradients are applied as they come, and no worker waits for another.
 
-    `backup_workers` (TensorFlow, synchronous): an update takes the gradients of all workers but so many, the first
-    to come, and drops the others. `placement` (TensorFlow): variables go to the server with the fewest bytes so far,
-    or round robin; torch's weights are cut into pieces of equal size. `chunk_kib` (torch): bytes of a message.
-    `port`: of server 0, the others take the next ones; 0 means any that is free. `allow_open_ports` (TensorFlow): use
-    TensorFlow's servers, which listen unauthenticated on all interfaces, between machines too.
+    `placement` (TensorFlow): variables go to the server with the fewest bytes so far, or round robin; torch's weights
+    are cut into pieces of equal size. `chunk_kib` (torch): bytes of a message. `port`: of server 0, the others take
+    the next ones; 0 means any that is free. `allow_open_ports` (TensorFlow): use TensorFlow's servers, which listen
+    unauthenticated on all interfaces, between machines too.
     """
 
     owner = "backend grpc_ps"
 
     asynchronous: bool = False
-    backup_workers: int = at_least(0, 0)
     placement: str = one_of(PLACEMENTS, "size")
     chunk_kib: int = at_least(1, 1024, most=65536)
     port: int = at_least(0, 0, most=65535)
     allow_open_ports: bool = False
-
-    def check(self, framework: str, *, num_workers: int) -> None:
-        """Returns if the options make sense together. Raises UsageError."""
-        check_backups(self.backup_workers, num_workers=num_workers)
-        if self.backup_workers and (self.asynchronous or framework != "tensorflow"):
-            raise UsageError(
-                "backup_workers are for TensorFlow's synchronous servers; leave them out with asynchronous and in torch"
-            )

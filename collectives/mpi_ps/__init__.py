@@ -17,33 +17,21 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.backend import Backend, Collective, InStep, Setup, Trainer
-from dlscale.collectives.job import ServerSplit, check_backups, rest
+from dlscale.collectives.job import ServerSplit, rest
 from dlscale.collectives.mpi_ps.group import Group
 from dlscale.collectives.mpi_ps.hierarchy import Ranks
 from dlscale.collectives.mpi_ps.links import ServerLinks
 from dlscale.collectives.mpi_ps.messages import FlatLayout, Mailbox
 from dlscale.collectives.mpi_ps.server import Server, leave
-from dlscale.collectives.mpi_ps.trainers import (
-    BackedUpTrainer,
-    DownpourTrainer,
-    ElasticTrainer,
-    SynchronousTrainer,
-)
+from dlscale.collectives.mpi_ps.trainers import DownpourTrainer, ElasticTrainer, SynchronousTrainer
 from dlscale.collectives.mpi_ps.watch import watch_of
 from dlscale.collectives.registry import read_options
 from dlscale.models.workload import Replica, ReplicaFactory, Shard
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Options:
-    """`backup_workers` (synchronous): an update takes the gradients of all workers but so many, the first to come."""
-
-    backup_workers: int = 0
-
-
-def check_setup(options: Mapping[str, Any], setup: Setup) -> None:
-    """Returns if workers and servers would start. Raises UsageError."""
-    _read(options, setup.num_ranks)
+    """There are none."""
 
 
 def connect(
@@ -55,23 +43,17 @@ def connect(
     algorithm: Any,
 ) -> Backend:
     """Join the servers of `job`; collective over all its ranks. `algorithm` are the options of the one to run."""
-    chosen = _read(options, job.num_workers)
-    return MpiServers(job, _mailbox(job), algorithm, chosen, _ranks(job, algorithm, framework))
+    read_options(Options, options, backend="mpi_ps")
+    return MpiServers(job, _mailbox(job), algorithm, _ranks(job, algorithm, framework))
 
 
 def serve(*, job: ServerSplit, framework: str, options: Mapping[str, Any], algorithm: Any) -> None:
     """Serve until all workers have closed; collective with their `connect`, which say how."""
-    _read(options, job.num_workers)
+    read_options(Options, options, backend="mpi_ps")
     ranks = _ranks(job, algorithm, framework)
     mailbox = _mailbox(job)
     Server(mailbox, ranks, rank=job.num_workers + job.index).serve()
     mailbox.communicator.Free()
-
-
-def _read(options: Mapping[str, Any], num_workers: int) -> Options:
-    chosen = read_options(Options, options, backend="mpi_ps")
-    check_backups(chosen.backup_workers, num_workers=num_workers)
-    return chosen
 
 
 class MpiServers(InStep):
@@ -79,27 +61,14 @@ class MpiServers(InStep):
 
     name = "mpi_ps"
 
-    def __init__(
-        self, job: ServerSplit, mailbox: Mailbox, algorithm: Any, options: Options, ranks: Ranks
-    ) -> None:
+    def __init__(self, job: ServerSplit, mailbox: Mailbox, algorithm: Any, ranks: Ranks) -> None:
         self._job, self._mailbox, self._algorithm, self._ranks = job, mailbox, algorithm, ranks
-        self._num_backups = options.backup_workers
         self._group = _group(job, mailbox, algorithm)
         self._numbers = count()  # of sessions, the same on all workers
 
     @property
     def asynchronous(self) -> bool:
         return isinstance(self._algorithm, downpour.Options | easgd.Options)
-
-    @property
-    def num_accepted(self) -> int | None:
-        """Pushes that make an update, where there are backups."""
-        return self._job.num_workers - self._num_backups if self._num_backups else None
-
-    @property
-    def in_step(self) -> bool:
-        """Whether every worker makes every update; a late one makes those of others without gradients of its own."""
-        return not self.asynchronous
 
     @property
     def served(self) -> Any:
@@ -128,8 +97,6 @@ class MpiServers(InStep):
         replica.load(layout.unpack(flat))
         if isinstance(chosen, easgd.Options):
             return ElasticTrainer(replica, layout, links, chosen, share=rules["share"])
-        if self.num_accepted is not None:
-            return BackedUpTrainer(replica, layout, links, num_accepted=self.num_accepted, gate=gate)
         return SynchronousTrainer(replica, layout, links)
 
     def _rules(self, chosen: Any, replica: Replica) -> dict[str, Any]:
@@ -144,7 +111,7 @@ class MpiServers(InStep):
             }
         if isinstance(chosen, easgd.Options):
             return {"algorithm": "easgd", "share": chosen.moving_rate / self._job.num_workers}
-        return {"algorithm": SYNC, "num_backups": self._num_backups}
+        return {"algorithm": SYNC}
 
     def collective(self) -> Collective:
         raise UsageError("backend mpi_ps has no collective operations; choose one of: mpi, gloo, ring")

@@ -113,20 +113,20 @@ class RelaySession:
         if worker not in self._pushed:
             self._parent.fetch(self._weights)
         self._pushed.discard(worker)
-        self._reply(worker, self._weights, self._parent.steps[0], 0)
+        self._reply(worker, self._weights, self._parent.steps[0])
 
     def look(self, worker: int) -> None:
         if self._awaits_weights:
             self._waiting.append(partial(self.look, worker))
             return
         self._parent.look(self._seen)
-        self._reply(worker, self._seen, self._parent.steps[0], 0)
+        self._reply(worker, self._seen, self._parent.steps[0])
 
     def kept(self, worker: int) -> None:
         arrays, num_updates = self._parent.kept()
-        self._reply(worker, np.concatenate(arrays), num_updates, 0)
+        self._reply(worker, np.concatenate(arrays), num_updates)
 
-    def without(self, worker: int, *, num_left: int) -> bool:  # noqa: ARG002
+    def without(self, worker: int) -> bool:
         """Nobody waits for others but for the first weights."""
         self._pushed.discard(worker)
         return not self._awaits_weights

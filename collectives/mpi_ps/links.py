@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,6 @@ class ServerLinks:
 
     def __init__(self, mailbox: Mailbox, ranks: Ranks, *, rank: int, number: int, num_elements: int) -> None:
         """`rank` is a worker or a master; its servers are those that it sends to."""
-        self.num_elements = num_elements
         self._mailbox, self._ranks, self._number = mailbox, ranks, number
         self._servers = ranks.parents(rank)
         num_servers = len(self._servers)
@@ -36,7 +35,6 @@ class ServerLinks:
         self._arrivals = [Message.of_floats(stop - start) for start, stop in self._bounds]
         self._outgoing = [Message.of_floats(stop - start) for start, stop in self._bounds]
         self.steps = [0] * num_servers  # of each server: updates in the weights that were fetched last
-        self.own = [0] * num_servers  # of each server: this worker's batches in what was received last
 
     def open(self, rules: Mapping[str, Any], first: Floats | None) -> None:
         """Begin the session under an algorithm's `rules`; worker 0 gives the first weights, the others None."""
@@ -84,19 +82,8 @@ class ServerLinks:
         """Wait for what the servers answer to a push, where the algorithm has them answer."""
         for index, (server, (start, stop)) in enumerate(zip(self._servers, self._bounds, strict=True)):
             message = self._receive(server, self._arrivals[index])
-            self.steps[index], self.own[index] = message.step, message.count
+            self.steps[index] = message.step
             into[start:stop] = message.values
-
-    def is_late(self) -> bool:
-        """Whether all servers have answered before this worker has sent what they would answer to."""
-        return all(self._mailbox.is_waiting(server) for server in self._servers)
-
-    def own_parts(self, own: Sequence[int]) -> Floats:
-        """1 for elements of servers whose answer had batches of this worker in it, so many by `own`; 0 for others."""
-        parts = np.empty(self.num_elements, np.float32)
-        for (start, stop), num_batches in zip(self._bounds, own, strict=True):
-            parts[start:stop] = num_batches > 0
-        return parts
 
     def counts(self) -> list[Counts]:
         """What each server has counted, all that this worker pushed included."""

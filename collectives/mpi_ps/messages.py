@@ -88,7 +88,7 @@ class Message:
 
     @property
     def count(self) -> int:
-        """Local batches in a push; in what a server sends, those of the worker that it is sent to."""
+        """Local batches in a push."""
         return int(self._header[3])
 
     @property
@@ -163,10 +163,6 @@ class Mailbox:
                 raise LostRankError(source)
             patience.wait()
         return found[1]
-
-    def is_waiting(self, source: int) -> bool:
-        """Whether a message of that rank is here."""
-        return bool(self.communicator.Iprobe(source=source, tag=TAG))
 
     def poll(self, into: Message | None = None, *, source: int | None = None) -> tuple[int, Message] | None:
         """(rank, message) of the next message, if any has come; `into` where it fits exactly."""

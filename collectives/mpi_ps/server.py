@@ -71,7 +71,7 @@ class Server:
         self._outgoing = [sending for sending in self._outgoing if sending[2] != worker]
         for number, session in list(self._sessions.items()):
             if worker not in self._left[number]:
-                if not session.without(worker, num_left=self._num_workers - len(self._left[number]) - 1):
+                if not session.without(worker):
                     raise RuntimeError(f"{died}, and the others wait for it")
                 self._leave(worker, number)
         num_left = len(self._present)
@@ -142,12 +142,12 @@ class Server:
             del self._left[number], self._sessions[number], self._inboxes[number]
             self._spare.clear()
 
-    def _reply(self, number: int, worker: int, values: Floats, step: int, count: int) -> None:
+    def _reply(self, number: int, worker: int, values: Floats, step: int) -> None:
         """Send a copy: the session's next update must not change what is on its way."""
         spare = self._spare.setdefault(values.size, [])
         copy = spare.pop() if spare else Message.of_floats(values.size)
         np.copyto(copy.values, values)
-        copy.address(Kind.VALUES, session=number, step=step, count=count)
+        copy.address(Kind.VALUES, session=number, step=step)
         self._outgoing.append((self._mailbox.send(copy, worker), copy, worker))
 
     def _free_sent(self) -> None:

@@ -11,10 +11,8 @@ import numpy as np
 from dlscale.collectives.algorithms.downpour import RULES
 from dlscale.collectives.mpi_ps.messages import Floats
 
-Reply = Callable[[int, Floats, int, int], None]
-"""Sends a copy of values to a worker, the number of updates that they have taken up, and of its own batches in them."""
-
-MOST_AHEAD = 8  # means on their way to a worker that has sent nothing meanwhile: each is a copy in memory
+Reply = Callable[[int, Floats, int], None]
+"""Sends a copy of values to a worker, and the number of updates that they have taken up."""
 
 
 class ServedSession(Protocol):
@@ -35,8 +33,8 @@ class ServedSession(Protocol):
     def kept(self, worker: int) -> None:
         """A worker wants the weights, and behind them what the algorithm keeps."""
 
-    def without(self, worker: int, *, num_left: int) -> bool:
-        """A worker is gone, and so many are left; whether they can go on without it."""
+    def without(self, worker: int) -> bool:
+        """A worker is gone; whether the others can go on without it."""
 
     def counts(self) -> dict[str, Any]:
         """`applied`: local batches of all workers that the shard, or the mean, has taken up; and more."""
@@ -65,7 +63,7 @@ class Shard:
 
     def fetch(self, worker: int) -> None:
         if self._loaded:
-            self._reply(worker, self._weights, self._num_updates, 0)
+            self._reply(worker, self._weights, self._num_updates)
         else:
             self._waiting.append(worker)
 
@@ -73,9 +71,9 @@ class Shard:
         self.fetch(worker)
 
     def kept(self, worker: int) -> None:
-        self._reply(worker, self._weights, self._num_updates, 0)
+        self._reply(worker, self._weights, self._num_updates)
 
-    def without(self, worker: int, *, num_left: int) -> bool:  # noqa: ARG002
+    def without(self, worker: int) -> bool:  # noqa: ARG002
         """Nobody waits for others but for the first weights."""
         return self._loaded
 
@@ -87,74 +85,37 @@ class SynchronousSession(Shard):
     """Means of workers' gradients: each worker gets them back, and updates its own copy of the weights.
 
     Summed are the gradients in the order of the workers, whoever comes first, so that a training can be repeated.
-    With `num_backups` a mean is that of the first gradients to come, of all workers but so many; those of an earlier
-    step are dropped (J. Chen, X. Pan, R. Monga, S. Bengio, R. Jozefowicz, *Revisiting Distributed Synchronous SGD*,
-    arXiv:1604.00981, algorithms 3 and 4, which have N + b workers where we have P, and accept N where we accept P - b).
     """
 
-    def __init__(self, *, num_elements: int, num_workers: int, reply: Reply, num_backups: int = 0) -> None:
+    def __init__(self, *, num_elements: int, num_workers: int, reply: Reply) -> None:
         super().__init__(num_elements=num_elements, reply=reply)
         self._parts = [np.empty(num_elements, np.float32) for _ in range(num_workers)]
-        self._num_accepted = num_workers - num_backups
-        self._given: list[
-            int
-        ] = []  # workers whose gradients of this step are there, in the order of their coming
-        self._heard = dict.fromkeys(
-            range(num_workers), 0
-        )  # of each worker, the updates when it last sent something
-        self._without_weights = (
-            set(range(num_workers)) if num_backups else set()
-        )  # still: they expect no mean
-        self._num_dropped = 0
-
-    def fetch(self, worker: int) -> None:
-        """Send the weights; means follow once all workers have the first ones."""
-        super().fetch(worker)
-        if self._loaded:
-            self._without_weights.discard(worker)
-            self._update_if_due()
+        self._given: set[int] = set()  # workers whose gradients of this step are there
 
     def push(self, worker: int, values: Floats, *, step: int, count: int) -> None:  # noqa: ARG002
-        """A worker's gradients; with the last that a step waits for, the mean goes to all."""
-        if step == self._num_updates and worker in self._given:
+        """A worker's gradients; with the last the mean goes to all."""
+        if worker in self._given:
             raise ValueError(f"worker {worker} sent gradients twice in step {step}")
-        self._heard[worker] = self._num_updates
-        if step < self._num_updates:
-            self._num_dropped += 1
-        else:
-            self._given.append(worker)
-            np.copyto(self._parts[worker], values)
-        self._update_if_due()
-
-    def _update_if_due(self) -> None:
-        """Form the mean, unless a worker still has MOST_AHEAD of them to take, or awaits its first weights."""
-        if len(self._given) < self._num_accepted or self._without_weights:
+        self._given.add(worker)
+        np.copyto(self._parts[worker], values)
+        if len(self._given) < len(self._parts):
             return
-        if self._num_updates - min(self._heard.values()) >= MOST_AHEAD:
-            return
-        accepted = sorted(self._given[: self._num_accepted])
-        self._num_dropped += len(self._given) - len(accepted)
-        mean = self._parts[accepted[0]]  # written anew in the next step
-        for worker in accepted[1:]:
-            mean += self._parts[worker]
-        mean /= len(accepted)
+        mean = self._parts[0]  # written anew in the next step
+        for part in self._parts[1:]:
+            mean += part
+        mean /= len(self._parts)
         self._given.clear()
         self._num_updates += 1
-        for other in self._heard:
-            self._reply(other, mean, self._num_updates, int(other in accepted))
+        for other in range(len(self._parts)):
+            self._reply(other, mean, self._num_updates)
 
-    def without(self, worker: int, *, num_left: int) -> bool:
-        """A mean is that of all workers, but for the backups."""
-        if num_left < self._num_accepted or not super().without(worker, num_left=num_left):
-            return False
-        del self._heard[worker]
-        self._without_weights.discard(worker)
-        self._update_if_due()
-        return True
+    def without(self, worker: int) -> bool:  # noqa: ARG002
+        """A mean is that of all workers."""
+        return False
 
     def counts(self) -> dict[str, Any]:
-        """Local batches in the means so far, and those that came too late."""
-        return {"applied": self._num_updates * self._num_accepted, "dropped": self._num_dropped}
+        """Local batches in the means so far."""
+        return {"applied": self._num_updates * len(self._parts)}
 
 
 class ElasticSession(Shard):
@@ -169,7 +130,7 @@ class ElasticSession(Shard):
     def push(self, worker: int, values: Floats, *, step: int, count: int) -> None:
         """A worker's weights after `count` further local batches; it gets the centre of before the move."""
         # With its part of the distance, which it knows, the worker is where the next update finds the centre.
-        self._reply(worker, self._weights, self._num_updates + 1, count)
+        self._reply(worker, self._weights, self._num_updates + 1)
         self._staleness[self._num_updates - step] += 1
         elastic_force(values, self._weights, self._share)
         self._weights += values
@@ -216,11 +177,11 @@ class DownpourSession(Shard):
         self._num_updates += 1
         self._applied += count
         if self._answers:
-            self._reply(worker, self._weights, self._num_updates, count)
+            self._reply(worker, self._weights, self._num_updates)
 
     def kept(self, worker: int) -> None:
         """The weights, and the rule's arrays."""
-        self._reply(worker, np.concatenate([self._weights, *self._rule.kept()]), self._num_updates, 0)
+        self._reply(worker, np.concatenate([self._weights, *self._rule.kept()]), self._num_updates)
 
     def counts(self) -> dict[str, Any]:
         """Local batches and updates, and how many pushes had which staleness."""

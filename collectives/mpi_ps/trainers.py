@@ -62,57 +62,8 @@ class SynchronousTrainer(ServedTrainer):
         self._layout.pack(self._replica.gradients(), self._flat)
         self._losses = self._replica.losses()
         self._links.push(self._flat, count=1)
-        self._update()
-
-    def _update(self) -> None:
         self._links.collect(self._flat)
         self._replica.apply(self._layout.unpack(self._flat))
-
-
-class BackedUpTrainer(SynchronousTrainer):
-    """One whose servers do not wait for the last workers; every worker makes every update (`BackedUpTrainer`).
-
-    A worker that comes so late that a step's mean is there already computes nothing, and only makes the update: it
-    would never be in time again if it trained on what others are done with.
-    """
-
-    def __init__(
-        self, replica: Replica, layout: FlatLayout, links: ServerLinks, *, num_accepted: int, gate: bool
-    ) -> None:
-        """For the gate every worker computes in every step, so that servers have something to drop."""
-        super().__init__(replica, layout, links)
-        self._num_accepted, self._computes_always = num_accepted, gate
-        self._num_computed = self._num_dropped = 0
-        self._taken: list[
-            tuple[int, ...]
-        ] = []  # of each step, this worker's batches by server; none computed: ()
-
-    def step(self) -> None:
-        """Train on one local batch, or only make the update that others have trained for."""
-        # The first step has a loss, whatever comes.
-        if self._computes_always or not self._num_computed or not self._links.is_late():
-            super().step()
-            self._num_computed += 1
-            self._num_dropped += sum(not own for own in self._links.own)
-            self._taken.append(tuple(self._links.own))
-        else:
-            self._update()
-            self._taken.append(())
-
-    def taken(self, step: int) -> Weights | None:
-        """1 where that step took up this worker's gradients, else 0; None if it computed none."""
-        own = self._taken[step]
-        return self._layout.unpack(self._links.own_parts(own)) if own else None
-
-    def num_computed(self) -> int:
-        return self._num_computed
-
-    def num_dropped(self) -> int:
-        return self._num_dropped
-
-    def num_applied(self) -> int:
-        """Local batches of all workers in the updates that this worker has made."""
-        return self._links.steps[0] * self._num_accepted
 
 
 class AsynchronousTrainer(ServedTrainer):

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.gates import identity_gate
-
 from .conftest import make_factory
 
 pytestmark = pytest.mark.on_ranks(2)
@@ -65,12 +63,6 @@ def test_turns_are_replayed(any_served_pair, connected, factory, algorithm, opti
     assert max(found.values()) < 1e-6
 
 
-def test_steps_of_the_first_to_come_are_replayed(any_served_pair, connected, factory, audits):
-    found = audits(connected(*any_served_pair, {"backup_workers": 1}), factory, 7)
-    assert found.keys() == TURNS | {"audit_window"}
-    assert max(found.values()) < 1e-6
-
-
 def test_worker_and_centre_are_drawn_together(any_served_pair, connected, factory, world, shard):
     """Algorithm 1 of the paper, in NumPy, for one worker while the other waits; a = 1 / 4."""
     options = {"interval": 2, "moving_rate": 0.5}
@@ -94,30 +86,6 @@ def test_worker_and_centre_are_drawn_together(any_served_pair, connected, factor
         assert trainer.num_applied() == 4
         assert trainer.staleness() == {0: 2}
     world.Barrier()
-    trainer.close()
-
-
-def test_the_first_to_come_make_the_update_and_every_rank_makes_it(
-    any_served_pair, connected, factory, world, shard, verdicts
-):
-    backend = connected(*any_served_pair, {"backup_workers": 1})
-    assert (backend.num_accepted, backend.in_step, backend.asynchronous) == (1, True, False)
-    assert verdicts(backend, factory) == {"broadcast": True, "gradient": True}
-    trainer = backend.distribute(factory, shard=shard, seed=3)
-    trainer.step()
-    world.Barrier()
-    for rank in (0, 1):  # rank 1 comes when all updates are there
-        if rank == shard.index:
-            for _ in range(3):
-                trainer.step()
-        world.Barrier()
-    computed, dropped = zip(*world.allgather((trainer.num_computed(), trainer.num_dropped())), strict=True)
-    taken = trainer.taken(3)
-    assert computed == (4, 1)
-    assert sum(dropped) == 1
-    assert (taken is None) if shard.index else all(part.all() for part in taken)
-    assert trainer.num_applied() == 4
-    assert identity_gate(trainer.weights(), control=world).passed
     trainer.close()
 
 

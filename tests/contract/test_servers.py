@@ -1,9 +1,8 @@
-"""What parameter servers promise beyond other backends: gradients as they come, and backup workers."""
+"""What parameter servers promise beyond other backends: gradients as they come."""
 
 import numpy as np
 import pytest
 
-from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.gates import identity_gate
 
 from .conftest import Broken, make_factory
@@ -70,33 +69,3 @@ def test_nobody_waits_for_others_and_every_gradient_is_counted(pair, connected, 
     assert alone == 10
     assert together == sum(5 + rank for rank in range(shard.count))
     assert np.isfinite(loss)
-
-
-@pytest.mark.on_ranks(2, 3)
-def test_backup_workers(pair, connected, world, shard, verdicts):
-    """The mean is that of the first to come; all ranks have the same weights; what came late is not counted."""
-    if pair[1] != "tensorflow":
-        with pytest.raises(UsageError, match="backup_workers"):
-            pair_options(pair, shard)
-        return
-    backend = connected(*pair, {"backup_workers": 1})
-    accepted = backend.num_accepted
-    found = verdicts(backend, make_factory(pair[1]))
-    trainer = backend.distribute(make_factory(pair[1]), shard=shard, seed=3)
-    for _ in range(6):
-        trainer.step()
-    trainer.synchronize()
-    applied = trainer.num_applied()
-    identity = identity_gate(trainer.weights(), control=world)
-    trainer.close()
-    assert accepted == shard.count - 1
-    assert found == {"broadcast": True, "gradient": True}
-    assert identity.passed
-    assert applied % accepted == 0
-    assert 0 < applied <= 6 * shard.count
-
-
-def pair_options(pair, shard):
-    from dlscale.collectives.grpc_ps.options import Options
-
-    Options(backup_workers=1).check(pair[1], num_workers=shard.count)

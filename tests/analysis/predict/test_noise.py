@@ -33,11 +33,5 @@ def test_measured_steps_are_resampled_and_their_tail_goes_on():
         assert slowest(noise, num_ranks, (2000, 20), (5,)).mean() == pytest.approx(expected, rel=0.03)
 
 
-def test_backup_workers_save_the_wait_for_the_slowest():
-    noise = Noise(variation=(0.1, 0.1))
-    all_ranks = slowest(noise, 64, (2000, 20), (5,)).mean()
-    assert slowest(noise, 64, (2000, 20), (5,), num_dropped=4).mean() < all_ranks - 0.05
-
-
 def test_a_few_steps_are_no_distribution():
     assert noise_of_steps((0.3, 0.4), (0.01, 0.1)) == Noise(variation=(0.01, 0.1))

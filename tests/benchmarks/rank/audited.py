@@ -158,8 +158,6 @@ def run(
         compressor=None,
         capabilities=SimpleNamespace(exchanges=True, servers=False),
         asynchronous=False,
-        in_step=True,
-        num_accepted=None,
         served=None,
         shard="none",
         rounds=None,

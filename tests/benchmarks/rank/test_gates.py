@@ -61,10 +61,7 @@ class Ranks:
         self.capabilities = SimpleNamespace(exchanges=exchanges, servers=self.asynchronous)
         self.delay = options.get("delay", 0)
         self.late = options.get("late", self.delay)
-        self.num_accepted = options.get("num_accepted")
-        self.really_accepted = options.get("really_accepted", self.num_accepted)
         self.compressor = self.rounds = None
-        self.in_step = not self.asynchronous and self.num_accepted is None
         self.served = None
         self.broadcasts = options.get("broadcasts", True)
         self.root = options.get("root", 0)
@@ -73,7 +70,6 @@ class Ranks:
         self.wires = Meeting(num_ranks)
         self.lock = threading.Lock()
         self.seeds, self.order, self.num_open = [], [], 0
-        self.steps = {}  # step -> (whether enough ranks have come, what they brought)
         self.shared = None  # weights, of asynchronous ranks
 
     def factory(self, *, shard, seed, gate=False):
@@ -103,7 +99,7 @@ class Ranks:
 
 
 class Trainer:
-    """Plain SGD with learning rate 1, on the mean of all gradients or on those that come first."""
+    """Plain SGD with learning rate 1, on the mean of all gradients or on those of one rank in its turn."""
 
     def __init__(self, backend, replica, shard):
         self.backend, self.replica, self.rank = backend, replica, shard.index
@@ -130,26 +126,8 @@ class Trainer:
     def _mean(self, gradients):
         if not self.backend.capabilities.exchanges:
             return gradients
-        with self.backend.lock:
-            self.backend.order.append(self.rank)
-        num_accepted = self.backend.really_accepted
-        if num_accepted is None:
-            handed = self.backend.wires.exchange(self.rank, "step", gradients)
-        else:
-            handed = self._first_to_come(gradients, num_accepted)
+        handed = self.backend.wires.exchange(self.rank, "step", gradients)
         return [sum(parts) / len(handed) for parts in zip(*handed, strict=True)]
-
-    def _first_to_come(self, gradients, num_accepted):
-        """The gradients of the first ranks of the round; the others bring theirs for nothing."""
-        backend = self.backend
-        with backend.lock:
-            full, handed = backend.steps.setdefault(self.num_steps, (threading.Event(), []))
-            if len(handed) < num_accepted:
-                handed.append(gradients)
-            if len(handed) == num_accepted:
-                full.set()
-        assert full.wait(5)
-        return handed
 
     def synchronize(self):
         pass
@@ -222,7 +200,6 @@ FAULTS = {
     "nor between turns": (2, {"asynchronous": True, "broadcasts": False}, {"broadcast", "gradient"}),
     "weights that change too early": (2, {"delay": 1, "late": 0}, {"gradient"}),
     "skipped, not late": (2, {"delay": 1, "late": 0, "harm": only_skipped_at_the_start}, {"gradient"}),
-    "fewer gradients than accepted": (3, {"num_accepted": 2, "really_accepted": 1}, {"gradient"}),
 }
 
 
@@ -238,14 +215,6 @@ def test_a_fault_fails_its_gates_on_all_ranks(name):
 def test_gradients_that_are_late_by_what_was_said(delay):
     results = Ranks(2, delay=delay).gates()
     assert verdicts(results) == {"broadcast": True, "gradient": True}
-
-
-@pytest.mark.parametrize("num_accepted", [1, 2, 3])
-def test_of_the_first_to_come_the_mean_is_theirs(num_accepted):
-    backend = Ranks(3, num_accepted=num_accepted)
-    results = backend.gates()
-    assert verdicts(results) == {"broadcast": True, "gradient": True}
-    assert set(backend.order[:num_accepted]) == set(range(num_accepted))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ EVENTS = [
     Gate(name="gradient", passed=False, value=None, tolerance=1e-4, detail="é"),
     MeasuredWindow(
         phase="steady", num_steps=2, start=3.5, seconds=0.5, step_seconds=[0.2, 0.3], num_applied=4,
-        bucket_seconds=[0.1], foreign_cpu=-0.01, num_samples=8,
+        bucket_seconds=[0.1], foreign_cpu=-0.01,
     ),
     Checkpoint(step=7, seconds=0.5, num_bytes=9),
     Resumption(step=7, seconds=0.5),
@@ -109,7 +109,6 @@ def test_a_line_of_another_version_is_damage_with_its_place(tmp_path, line, prob
         ("Phase", "seconds", 1e308),
         ("MeasuredWindow", "step_seconds", [-1]),
         ("MeasuredWindow", "foreign_cpu", math.nan),
-        ("MeasuredWindow", "num_samples", 0),
         ("CaseResult", "staleness", {"-1": 1}),
         ("CaseResult", "settings", {"a": math.inf}),
         ("CaseEnd", "load", math.inf),

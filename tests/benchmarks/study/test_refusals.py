@@ -145,16 +145,6 @@ CASES = [
     (of_target(held_out=0.9999), "one global batch of 32"),
     ({**TARGET, "data": "synthetic"}, "there is nothing to learn; give --data"),
     (
-        {
-            **TARGET,
-            "ranks": [4],
-            "backends": ["grpc_ps"],
-            "backend_options": {"grpc_ps": {"backup_workers": 1}},
-        }
-        | {"frameworks": ["tensorflow"], "base": "smallest"},
-        r"grpc_ps\.backup_workers drops gradients",
-    ),
-    (
         {**TARGET, **SERVED, "workloads": ["cosmogan"], "target": MAPS},
         "its servers lack what batch norm keeps",
     ),

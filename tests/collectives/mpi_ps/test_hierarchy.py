@@ -108,10 +108,10 @@ class Tree:
             for master in range(2)
         ]
 
-    def _to_master(self, master, values, step, count):  # noqa: ARG002
+    def _to_master(self, master, values, step):
         self.mail[master] = values.copy(), [step]
 
-    def _to_worker(self, worker, values, step, count):  # noqa: ARG002
+    def _to_worker(self, worker, values, step):
         self.had[worker] = values[0], step
 
     def of(self, worker):
@@ -176,7 +176,7 @@ def test_one_master_gives_the_bits_of_none(optimizer):
     rules = {"optimizer": optimizer, "momentum": 0.9, "rate": 0.1}
     tree, flat = Tree(**rules), {}
 
-    def reply(worker, values, step, count):
+    def reply(worker, values, step):
         flat[worker] = values[0], step
 
     session = DownpourSession(num_elements=1, reply=reply, **RULES | rules)

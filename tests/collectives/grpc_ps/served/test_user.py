@@ -156,7 +156,6 @@ def test_a_port_beyond_the_last_is_said_on_all_ranks(launch, tools):
     [
         ({"chunk_kib": 0}, "option chunk_kib of backend grpc_ps is 0; give 1 to 65536"),
         ({"port": 65536}, "option port of backend grpc_ps is 65536; give 0 to 65535"),
-        ({"backup_workers": 1}, "backup_workers are for TensorFlow's synchronous servers"),
         ({"threads": 2}, "no option 'threads'"),
     ],
 )
