@@ -36,7 +36,7 @@ def test_every_row_names_its_cell():
     assert "ordered" not in FINDING.exported(frame)
 
 
-def test_canaries_and_exchanges_have_no_step():
+def test_an_exchange_has_no_step():
     assert found([make_record(control="exchange", backend="ring", num_ranks=2)]).empty
 
 

@@ -11,6 +11,7 @@ from dlscale.benchmarks.records import store as module
 from dlscale.benchmarks.records.record import GATES_VERSION, SCHEMA_VERSION
 from dlscale.benchmarks.records.store import BadFile, Store, load_records, read_record
 from tests.made_records import NODE, solved
+from tests.made_records import make_record as made_record
 
 
 @pytest.fixture
@@ -100,6 +101,11 @@ def test_what_is_finished_has_a_good_attempt(store, make_record):
     store.add(make_record(1, failure="died"))
     store.add(make_record(1, attempt=2))
     assert store.finished() == {make_record(1).case.id}
+
+
+def test_canaries_of_earlier_versions_are_in_no_study(store):
+    store.add(made_record(control="canary"))
+    assert load_records(store.folder) == ([], [])
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema_version": 4}', b'{"schema_version": 7}'])
