@@ -39,7 +39,6 @@ class JobRequest:
     account: str | None
     output: str  # where stdout and stderr go, as a path seen from `folder`
     folder: str  # where the script runs
-    after: str | None  # id of a job after whose end, however it ended, this may start
     warn_seconds: int = 120  # from SIGTERM to the end of the wall time, where the scheduler can send it
     # By which some schedulers count; 0: `batch_script` takes them from the system.
     cores_per_node: int = 0
@@ -104,7 +103,6 @@ class Scheduler:
             "folder": quoted(request.folder),
             "output": quoted(output),
             "account": quoted(request.account or "") if request.account else "",
-            "after": quoted(request.after) if request.after else "",
         }
         lines = [
             line.format_map(fields)

@@ -30,7 +30,6 @@ _SLURM = Scheduler(
         "--requeue",
         "--signal=B:TERM@{warn_seconds}",
         "--account={account}",
-        "--dependency=afterany:{after}",
     ),
     replaced="%",
     submit=("sbatch", "--parsable"),
@@ -45,7 +44,7 @@ _SLURM = Scheduler(
 )
 
 # Cobalt, as it ran Argonne's Theta and Cooley (its man pages and source, repository ido/cobalt). Both streams go to one
-# file, which Cobalt appends to. The job before must end with status 0: it has no afterany. Cooley has a node file,
+# file, which Cobalt appends to. Cooley has a node file,
 # Theta the numbers of the nodes: 3829-3832,3840.
 _COBALT = Scheduler(
     name="cobalt",
@@ -62,7 +61,6 @@ _COBALT = Scheduler(
         "-o {output}",
         "-e {output}",
         "-A {account}",
-        "--dependencies {after}",
     ),
     submit=("qsub", "--mode", "script"),
     accepted=r"^(\d+)\s*$",
@@ -88,7 +86,6 @@ _PBS = Scheduler(
         "-o {output}",
         "-r y",
         "-A {account}",
-        "-W depend=afterany:{after}",
     ),
     longest_name=15,
     replaced=":",  # the end of a host's name
@@ -129,7 +126,6 @@ _LSF = Scheduler(
         "-r",
         "-wa TERM -wt {warn_minutes}",
         "-P {account}",
-        "-w 'ended({after})'",
     ),
     replaced="%",
     # Directives are read only from what bsub gets on its stdin, unless a site has configured it otherwise.
@@ -157,7 +153,6 @@ _FLUX = Scheduler(
         "--output={output}",
         "--setopt=output.mode=append",
         "--bank={account}",
-        "--dependency=afterany:{after}",
     ),
     replaced="{{",
     submit=("flux", "batch"),

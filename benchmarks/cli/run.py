@@ -81,8 +81,7 @@ def run(study: str, request: Request, dry_run: bool, as_json: bool, in_allocatio
     facts: dict[str, Any] = {"data": data}
     if here and not dry_run:
         return run_here(campaign, facts)
-    limit = None if here else submission.walltime(planned, system, request.walltime)
-    account, most = request.account, request.max_node_hours
+    limit, account, most = request.walltime, request.account, request.max_node_hours
     if not (dry_run or rehearsed):
         facts |= {"account": account, "walltime": limit}
         return run_jobs.submit(campaign, facts, max_node_hours=most)

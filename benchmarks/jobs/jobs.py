@@ -63,7 +63,7 @@ class Job(Frozen):
 def cut(
     plan: Plan, launches: Sequence[Launch], system: System, *, limit: float | None, first_index: int = 0
 ) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-    """The jobs that run `launches` of `plan`, and warnings. `limit`: most seconds of a job; None: unknown.
+    """The jobs that run `launches` of `plan`, of at most `limit` seconds, or what the partition allows; and warnings.
 
     A tier's blocks stay whole where that is possible, so that compared cases run in one job. A training with
     checkpoints may take more than one job: this cuts the first, `resume` the next. Raises UsageError if a single launch
@@ -71,12 +71,6 @@ def cut(
     """
     policy, partition = system.policy, chosen_partition(plan.study, system)
     fewest = partition.min_nodes.value if partition.min_nodes else 1
-    allowed = (partition.max_nodes or partition.num_nodes).value
-    most = max((launch.cell.num_nodes for launch in launches), default=fewest)
-    if most > allowed:
-        raise UsageError(
-            f"ranks and servers need {most} nodes of {system.name}, which allows {allowed} per job; ask for fewer"
-        )
 
     def seconds_of(members: Launches, *, to_end: bool = True) -> float:
         """Wall time for those launches, margin and warning included."""
@@ -84,11 +78,9 @@ def cut(
 
     parts: list[Launches] = []
     warnings: list[str] = []
-    if limit is None:
-        limit = math.inf
+    if limit is None and partition.max_walltime is None:
         warnings.append("the partition's wall-time limit is unknown; set one with --walltime")
-    if most < fewest:
-        warnings.append(f"jobs need at most {most} nodes, and the partition bills at least {fewest}")
+    limit = limit or (partition.max_walltime.number if partition.max_walltime else math.inf)
     for _, tier in groupby(launches, key=lambda launch: launch.cases[0].block // plan.num_launches):
         units = [tuple(block) for _, block in groupby(tier, key=lambda launch: launch.cases[0].block)]
         if (longest := max(map(seconds_of, units))) > limit:

@@ -19,7 +19,6 @@ from typing import Any
 from dlscale.base.batch import JobRequest, Scheduler, State
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
-from dlscale.base.quantities import format_seconds
 from dlscale.base.redaction import redact
 from dlscale.base.schedulers import SCHEDULERS
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles, JobState, all_jobs
@@ -27,14 +26,13 @@ from dlscale.benchmarks.jobs.script import batch_script
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.sizes import chosen_partition
-from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import System
 
 PROGRAM = ("-P", "-m", "dlscale.benchmarks.jobs.allocation")
 COMMAND_SECONDS = 120  # a scheduler that does not answer for so long is down
 
 
-def job_script(campaign: Campaign, job: Job, *, account: str | None, after: str | None = None) -> str:
+def job_script(campaign: Campaign, job: Job, *, account: str | None) -> str:
     """The batch script of a job, exactly as the scheduler is given it."""
     study, system = campaign.plan.study, campaign.system
     folder = campaign.store.folder.absolute()
@@ -47,7 +45,6 @@ def job_script(campaign: Campaign, job: Job, *, account: str | None, after: str 
         account=account,
         output=str(JobFiles(folder, job.name).path("log")),
         folder=str(Path.cwd()),  # where relative prefixes of environments begin
-        after=after,
         warn_seconds=WARN_SECONDS,
     )
     command = [str(campaign.installation.python), *PROGRAM, str(folder), job.name]
@@ -55,23 +52,20 @@ def job_script(campaign: Campaign, job: Job, *, account: str | None, after: str 
 
 
 def submit(campaign: Campaign, jobs: Sequence[Job], *, account: str | None) -> list[JobFiles]:
-    """Hand the jobs to the system's scheduler, in order; under a chained policy each depends on its predecessor.
+    """Hand the jobs to the system's scheduler, in order.
 
     Raises UsageError with the scheduler's own message if it refuses a job; the jobs before it stay submitted. A job of
     which it is not known whether it was taken is not submitted again (`JobFiles.id`).
     """
     commands = SCHEDULERS[campaign.system.scheduler]
-    chained = campaign.system.policy.jobs == "chained"
     submitted: list[JobFiles] = []
-    for job in sorted(jobs, key=lambda job: -job.num_nodes) if chained else jobs:
-        after = submitted[-1].id if chained and submitted else None
+    for job in jobs:
         files = JobFiles(campaign.store.folder, job.name)
-        text = job_script(campaign, job, account=account, after=after)
         command = [*commands.submit, str(files.path("sh").absolute())]
         _require(command[0])
         make_folder(files.path("json").parent)
         write_atomically(files.path("json"), job.model_dump_json())
-        write_atomically(files.path("sh"), text)
+        write_atomically(files.path("sh"), job_script(campaign, job, account=account))
         files.accepted("")  # whoever is killed now, or gets no answer, does not submit it again
         done = _run(command, campaign.store.folder)
         if done.returncode:
@@ -146,22 +140,6 @@ def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     return redact((done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1])
 
 
-def walltime(study: Study, system: System, asked: float | None) -> float | None:
-    """Wall-time limit of a job in seconds: what was asked for, else the partition's; None if unknown.
-
-    Raises UsageError.
-    """
-    most = chosen_partition(study, system).max_walltime
-    if asked is None:
-        return most.number if most else None
-    if most and asked > most.number:
-        raise UsageError(
-            f"--walltime of {format_seconds(asked)} exceeds the limit of {most.value} on partition "
-            f"{study.partition or system.partition} of {system.name}; ask for less, or choose another --partition"
-        )
-    return asked
-
-
 def results_folder(system: System, results: Path, *, named: bool) -> Path:
     """The folder for records of its jobs: the system's own, unless the user has `named` one. Raises UsageError."""
     if named or not system.filesystem:
@@ -200,13 +178,10 @@ def not_submitted(campaign: Campaign, left: Sequence[Launch]) -> tuple[list[Laun
     return todo, 1 + max((int(job.name.removeprefix("job-")) for job in known), default=-1)
 
 
-REHEARSAL_FILE = "rehearsal.json"
-
-
 def write_rehearsal(
     campaign: Campaign, jobs: Sequence[Job], command: str, *, account: str | None
 ) -> list[dict[str, Any]]:
-    """Scripts, launches' command lines and plan, in the campaign's folder, with the `command` that submits them.
+    """Scripts and launches' command lines, in the campaign's folder, with the `command` that submits them.
 
     Nothing there is a record. Returns a row per job.
     """
@@ -226,5 +201,5 @@ def write_rehearsal(
             }
         )
     facts = {"command": command, "evidence": "nothing was measured", "jobs": rows}
-    write_atomically(folder / REHEARSAL_FILE, json.dumps(describe_campaign(campaign) | facts, indent=1))
+    write_atomically(folder / "rehearsal.json", json.dumps(describe_campaign(campaign) | facts, indent=1))
     return rows

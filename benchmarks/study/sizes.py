@@ -96,13 +96,12 @@ def usual_counts(most: int) -> list[int]:
 
 def tiers(nodes: Iterable[int], policy: Policy) -> list[list[int]]:
     """The numbers of nodes in ascending order, one list per job."""
-    largest = 1 if policy.jobs == "chained" else policy.max_sizes
     cuts: list[list[int]] = []
     for count in sorted({*nodes}):
-        if cuts and len(cuts[-1]) < largest and count <= cuts[-1][0] * policy.max_factor:
+        if cuts and len(cuts[-1]) < policy.max_sizes and count <= cuts[-1][0] * policy.max_factor:
             cuts[-1].append(count)
         # A neighbour further away than the factor is not worth running twice.
-        elif cuts and largest > 1 and count <= cuts[-1][-1] * policy.max_factor:
+        elif cuts and policy.max_sizes > 1 and count <= cuts[-1][-1] * policy.max_factor:
             cuts.append([cuts[-1][-1], count])
         else:
             cuts.append([count])

@@ -262,7 +262,9 @@ STUDY_FILE = "study.json"
 
 
 def without_staging(system: Any) -> Any:
-    """What study.json says of a system, without two fields that environments of earlier versions had."""
+    """What study.json says of a system, without fields that earlier versions had."""
+    if isinstance(system, dict) and isinstance(system.get("policy"), dict):
+        system["policy"].pop("jobs", None)
     if isinstance(system, dict) and isinstance(system.get("environments"), dict):
         for environment in system["environments"].values():
             for name in ("stage", "stage_folder") if isinstance(environment, dict) else ():

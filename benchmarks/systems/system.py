@@ -156,12 +156,10 @@ class Placement(Frozen):
 class Policy(Frozen):
     """How a study is divided into jobs.
 
-    `shared`: one job runs several node counts on nested subsets of its nodes, at most `max_sizes` of them within a
-    factor of `max_factor`, and neighbouring jobs share one size. `chained`: one job per node count, the largest first,
-    each after the one before.
+    One job runs several node counts on nested subsets of its nodes, at most `max_sizes` of them within a factor of
+    `max_factor`, and neighbouring jobs share one size.
     """
 
-    jobs: Literal["shared", "chained"] = "shared"
     max_sizes: PositiveInt = 4
     max_factor: PositiveInt = 8
     margin: float = 1.25  # a job's wall time / its estimate

@@ -20,7 +20,6 @@ REQUEST = JobRequest(
     account="abc123",
     output="jobs/job-000.log",
     folder="/scratch/study",
-    after="4711",
     cores_per_node=28,
     cpus_per_rank=14,
 )
@@ -50,7 +49,7 @@ LOG = "/scratch/study/jobs/job-000.log"
 PBS = Case(
     marker="#PBS",
     directives="-N weak-job-000|-l select=4:ncpus=28:mpiprocs=2|-l place=scatter:excl|-l walltime=02:01:00|-j oe|"
-    f"-o {LOG}|-r y|-A abc123|-W depend=afterany:4711",
+    f"-o {LOG}|-r y|-A abc123",
     submit="qsub",
     accepted={"4711.pbs-server\n": "4711.pbs-server"},
     query="qstat -x -f 1 2",
@@ -65,7 +64,7 @@ CASES = {
         marker="#SBATCH",
         directives="--job-name=weak-job-000|--nodes=4|--ntasks-per-node=2|--cpus-per-task=14|--exclusive|"
         f"--time=02:01:00|--chdir=/scratch/study|--output={LOG}|--open-mode=append|--requeue|--signal=B:TERM@120|"
-        "--account=abc123|--dependency=afterany:4711",
+        "--account=abc123",
         submit="sbatch --parsable",
         accepted={"4711\n": "4711", "4711;cluster\n": "4711", "sbatch: your budget is low\n4711\n": "4711"},
         query="squeue --noheader --states=all --format=%i %T --jobs=1,2",
@@ -81,8 +80,7 @@ CASES = {
     "pbs": PBS,
     "torque": replace(
         PBS,
-        directives=f"-N weak-job-000|-l nodes=4:ppn=28|-l walltime=02:01:00|-j oe|-o {LOG}|-r y|-A abc123|"
-        "-W depend=afterany:4711",
+        directives=f"-N weak-job-000|-l nodes=4:ppn=28|-l walltime=02:01:00|-j oe|-o {LOG}|-r y|-A abc123",
         accepted={"4711.sn-mgmt.seawulf.edu\n": "4711.sn-mgmt.seawulf.edu"},
         query="qstat -f 1 2",
         states=[PBS_STATES % "C"],
@@ -90,8 +88,7 @@ CASES = {
     ),
     "cobalt": Case(
         marker="#COBALT",
-        directives=f"--jobname weak-job-000|-n 4|-t 121|--cwd /scratch/study|-o {LOG}|-e {LOG}|-A abc123|"
-        "--dependencies 4711",
+        directives=f"--jobname weak-job-000|-n 4|-t 121|--cwd /scratch/study|-o {LOG}|-e {LOG}|-A abc123",
         submit="qsub --mode script",
         accepted={'Job routed to queue "default".\nMemory mode set to cache quad\n4711\n': "4711"},
         query="qstat --header JobID:State 1 2",
@@ -105,8 +102,7 @@ CASES = {
     ),
     "lsf": Case(
         marker="#BSUB",
-        directives=f"-J weak-job-000|-nnodes 4|-W 2:01|-cwd /scratch/study|-o {LOG}|-r|-wa TERM -wt 2|-P abc123|"
-        "-w 'ended(4711)'",
+        directives=f"-J weak-job-000|-nnodes 4|-W 2:01|-cwd /scratch/study|-o {LOG}|-r|-wa TERM -wt 2|-P abc123",
         submit='sh -c exec bsub < "$0"',
         accepted={"Job <4711> is submitted to queue <batch>.\n": "4711"},
         query="bjobs -noheader -o jobid stat 1 2",
@@ -122,7 +118,7 @@ CASES = {
     "flux": Case(
         marker="# flux:",
         directives="--job-name=weak-job-000|--nodes=4|--exclusive|--time-limit=121m|--cwd=/scratch/study|"
-        f"--output={LOG}|--setopt=output.mode=append|--bank=abc123|--dependency=afterany:4711",
+        f"--output={LOG}|--setopt=output.mode=append|--bank=abc123",
         submit="flux batch",
         accepted={"ƒM7Zq9AKHno\n": "fM7Zq9AKHno", "fM7Zq9AKHno\n": "fM7Zq9AKHno"},
         query="flux jobs --no-header --format={id} {state} 1 2",
@@ -149,9 +145,7 @@ def test_every_scheduler_has_a_case_and_launchers_name_known_ones():
 def test_directives(name: str):
     case = CASES[name]
     assert directives(name) == [f"{case.marker} {line}" for line in case.directives.split("|")]
-    assert not [
-        line for line in directives(name, account=None, after=None) if "abc123" in line or "4711" in line
-    ]
+    assert not [line for line in directives(name, account=None) if "abc123" in line]
     own = directives(name, directives=("--first", "-q second"))
     assert own[-2:] == [f"{case.marker} --first", f"{case.marker} -q second"]
 
@@ -163,7 +157,6 @@ def test_directives(name: str):
         {"account": "a\nb"},
         {"folder": "/x\r"},
         {"output": "a\nb"},
-        {"after": "1\n"},
         {"directives": ("-q a\nb",)},
     ],
 )

@@ -122,25 +122,25 @@ def test_what_costs_too_much_is_not_submitted(cluster):
 
 def test_a_study_survives_a_killed_job_a_cancelled_one_and_another_controller(cluster, tmp_path):
     results = tmp_path / "results"
-    chained = cluster.folder / "chained.toml"  # a job for each size, the largest first
-    chained.write_text(f'{cluster.system.read_text()}\n[policy]\njobs = "chained"\n')
-    done = run(cluster, "--results", str(results), "--nodes", "1,2", "--launches", "2", system=chained)
+    apart = cluster.folder / "apart.toml"  # a job for each size
+    apart.write_text(f"{cluster.system.read_text()}\n[policy]\nmax_sizes = 1\n")
+    done = run(cluster, "--results", str(results), "--nodes", "1,2", "--launches", "2", system=apart)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "submitted job-000 as job " in done.stdout
     assert "submitted job-001 as job " in done.stdout
 
     wait_for(lambda: records_of(results), "a record of the first job")
-    os.kill(process_of(results, "job-001"), signal.SIGKILL)
-    wait_for(lambda: began(results, "job-000"), "the second job")
+    os.kill(process_of(results, "job-000"), signal.SIGKILL)
+    wait_for(lambda: began(results, "job-001"), "the second job")
     jobs = folder_of(results) / "jobs"
-    cluster.slurm("scancel", (jobs / "job-000.id").read_text().strip())
+    cluster.slurm("scancel", (jobs / "job-001.id").read_text().strip())
     wait_for(lambda: idle(cluster), "an empty queue")
     cluster.end("slurmctld")
     cluster.start_controller()
     cluster.wait_until_idle()
 
     status = dlscale(cluster, "status", "--results", str(results))
-    assert "job-001: vanished" in status.stdout
+    assert "job-000: vanished" in status.stdout
     assert "stopped by the scheduler or by hand" in status.stdout
 
     done = dlscale(cluster, "resume", "--results", str(results))

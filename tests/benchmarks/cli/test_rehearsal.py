@@ -107,7 +107,6 @@ def test_a_file_of_ones_own_is_rehearsed_with_a_prediction(rehearse, tmp_path):
     [
         ("cori --nodes 10000", "10000 nodes on partition regular of cori"),
         ("cori --nodes 1 --walltime 1min", "too short"),
-        ("cori --nodes 1 --walltime 72h", "limit of 48 h"),
         ("cori --nodes 1 --walltime soon", "--walltime soon: 'soon' is not a duration"),
         ("cori --set max_node_hours=0.5", "more than max_node_hours = 0.5"),
         ("cori --partition gpu", "no partition 'gpu' on cori"),

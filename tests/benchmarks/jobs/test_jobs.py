@@ -100,7 +100,7 @@ def test_sizes_share_jobs_as_far_as_the_policy_says():
     sizes = [2**k for k in range(8)]
     assert tiers(sizes, Policy()) == [[1, 2, 4, 8], [8, 16, 32, 64], [64, 128]]
     assert tiers(sizes, Policy(max_sizes=3)) == [[1, 2, 4], [4, 8, 16], [16, 32, 64], [64, 128]]
-    assert tiers(sizes, Policy(jobs="chained")) == [[2**k] for k in range(8)]
+    assert tiers(sizes, Policy(max_sizes=1)) == [[2**k] for k in range(8)]
     assert tiers([1, 1, 64], Policy()) == [[1], [64]]
 
 
@@ -212,10 +212,9 @@ def test_one_that_ends_before_its_first_checkpoint_needs_no_more_than_that():
     assert plan.seconds(plan.launches, to_end=False) == plan.seconds(plan.launches)
 
 
-def test_a_partition_that_bills_more_nodes_than_needed_is_told():
+def test_a_partition_bills_its_fewest_nodes():
     partitions = {"regular": {"num_nodes": fact(100), "min_nodes": fact(16)}}
     plan = planned(machine(), nodes=[1, 2])
     (job,), warnings = cut(plan, plan.launches, machine(partitions=partitions), limit=None)
     assert job.num_nodes == 16
     assert "wall-time limit is unknown" in warnings[0]
-    assert warnings[1] == "jobs need at most 2 nodes, and the partition bills at least 16"

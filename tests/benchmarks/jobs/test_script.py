@@ -50,7 +50,6 @@ def script(
         account=None,
         output="job.log",
         folder=str(folder),
-        after=None,
     )
     return batch_script(machine, machine.environments["site"], request, command)
 

@@ -31,7 +31,7 @@ def scheduler(tmp_path, monkeypatch):
 def submit(tmp_path, monkeypatch):
     """Hand job-000 to Slurm."""
     monkeypatch.setattr(submission, "job_script", lambda *_, **__: "#!/bin/bash\n")
-    system = SimpleNamespace(scheduler="slurm", policy=SimpleNamespace(jobs="tiers"))
+    system = SimpleNamespace(scheduler="slurm")
     campaign = SimpleNamespace(system=system, store=SimpleNamespace(folder=tmp_path))
     job = SimpleNamespace(name="job-000", model_dump_json=lambda: "{}")
     return lambda: submission.submit(campaign, [job], account=None)

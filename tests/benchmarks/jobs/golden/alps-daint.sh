@@ -11,7 +11,6 @@
 #SBATCH --requeue
 #SBATCH --signal=B:TERM@120
 #SBATCH --account=abc123
-#SBATCH --dependency=afterany:4711
 #SBATCH --partition=normal
 #SBATCH --uenv=pytorch/v2.8.0:/user-environment
 #SBATCH --view=default

@@ -6,7 +6,6 @@
 #COBALT -o /results/cooley/weak-scaling-0123456789abcdef/jobs/job-000.log
 #COBALT -e /results/cooley/weak-scaling-0123456789abcdef/jobs/job-000.log
 #COBALT -A abc123
-#COBALT --dependencies 4711
 #COBALT -q default
 #COBALT --attrs=nox11
 

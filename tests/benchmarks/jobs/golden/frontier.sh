@@ -11,7 +11,6 @@
 #SBATCH --requeue
 #SBATCH --signal=B:TERM@120
 #SBATCH --account=abc123
-#SBATCH --dependency=afterany:4711
 #SBATCH --partition=batch
 #SBATCH --network=disable_rdzv_get
 

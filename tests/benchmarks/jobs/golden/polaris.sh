@@ -7,7 +7,6 @@
 #PBS -o /results/polaris/weak-scaling-0123456789abcdef/jobs/job-000.log
 #PBS -r y
 #PBS -A abc123
-#PBS -W depend=afterany:4711
 #PBS -q prod
 #PBS -l filesystems=home:eagle
 #PBS -v PROJECT

@@ -48,7 +48,6 @@ def golden(name: str) -> str:
         account="abc123",
         output="jobs/job-000.log",
         folder=f"/results/{name}/weak-scaling-0123456789abcdef",
-        after="4711",
     )
     command = [python, "-m", "dlscale.benchmarks.jobs.allocation", request.folder, "job-000"]
     script = batch_script(system, environment, request, command)

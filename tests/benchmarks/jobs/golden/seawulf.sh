@@ -6,7 +6,6 @@
 #PBS -o /results/seawulf/weak-scaling-0123456789abcdef/jobs/job-000.log
 #PBS -r y
 #PBS -A abc123
-#PBS -W depend=afterany:4711
 
 set -eo pipefail
 cd /results/seawulf/weak-scaling-0123456789abcdef

@@ -6,7 +6,6 @@
 #COBALT -o /results/theta/weak-scaling-0123456789abcdef/jobs/job-000.log
 #COBALT -e /results/theta/weak-scaling-0123456789abcdef/jobs/job-000.log
 #COBALT -A abc123
-#COBALT --dependencies 4711
 #COBALT -q default
 #COBALT --attrs mcdram=cache:numa=quad
 
