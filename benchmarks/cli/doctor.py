@@ -9,12 +9,11 @@ import click
 
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
-from dlscale.base.launchers import LAUNCHERS
 from dlscale.benchmarks.cli import FAILED_USAGE
 from dlscale.benchmarks.cli.options import Backends, json_option
 from dlscale.benchmarks.cli.streams import say, show_table
 from dlscale.benchmarks.launch import environment
-from dlscale.benchmarks.launch.probe import Probe, Question, quota_warning, shows_gpus
+from dlscale.benchmarks.launch.probe import Probe, Question, shows_gpus
 from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives import NAMES, capabilities, with_capability
@@ -47,13 +46,12 @@ def doctor(system: str, require: list[str], as_json: bool) -> int:
     installation = find_installation(machine, default_environment(machine))
     question = Question(pairs=PAIRS, gpus=list(FRAMEWORKS) if shows_gpus() else [])
     probe = environment.probe(installation, question)
-    machine, line = environment.with_found_launcher(machine, installation, probe)
-    problem = ""
-    if LAUNCHERS[machine.launcher].needs_mpi:
-        try:
-            environment.check_mpi(installation, probe, launcher=machine.launcher)
-        except UsageError as error:
-            problem = str(error)
+    launcher = problem = ""
+    try:
+        machine, _, line = environment.with_found_launcher(machine, installation, probe)
+        launcher = line or machine.launcher
+    except UsageError as error:
+        problem = str(error)
     setup = machine.environments[installation.name].setup
     rows = {
         pair: _row(pair, problem or probe.problems.get("/".join(pair), ""), probe, setup) for pair in PAIRS
@@ -61,7 +59,7 @@ def doctor(system: str, require: list[str], as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": list(rows.values())}))
     else:
-        _say_environment(installation, probe, launcher=line or machine.launcher)
+        _say_environment(installation, probe, launcher=launcher or problem)
         _say_backends(rows)
     usable = {row["backend"] for row in rows.values() if row["usable"]}
     missing = [name for name in require if name not in usable]
@@ -93,8 +91,6 @@ def _say_environment(installation: Installation, probe: Probe, *, launcher: str)
     versions = ", ".join(f"{name} {version}" for name, version in probe.versions.items())
     say(f"environment {installation.name}: {versions}")
     say(f"machine: {node['num_cores']} cores of {node['cpu_model']}, {node['memory_gib']} GiB")
-    if quota := quota_warning(node):
-        say(f"warning: {quota}")
     if not probe.gpus:
         say("GPUs of this machine: none")
     say(f"launcher: {launcher}")

@@ -28,7 +28,7 @@ def resume(study: str | None, results: Path) -> int:
     # Here, because the help does not wait for them.
     from dlscale.benchmarks.cli.run_here import run_here
     from dlscale.benchmarks.cli.run_jobs import submit
-    from dlscale.benchmarks.launch.preparing import prepare_campaign
+    from dlscale.benchmarks.launch.campaign import prepare_campaign
     from dlscale.benchmarks.study.study import read_study_file
 
     folder = choose_study(results, study)

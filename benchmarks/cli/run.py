@@ -53,7 +53,7 @@ def run(study: str, request: Request, dry_run: bool, as_json: bool, in_allocatio
         from dlscale.benchmarks.cli import plan_table, run_jobs
         from dlscale.benchmarks.cli.run_here import run_here
         from dlscale.benchmarks.jobs import submission
-        from dlscale.benchmarks.launch import preparing
+        from dlscale.benchmarks.launch.campaign import Where, prepare_campaign
     system = system_of(request)
     here = in_allocation or not system.has_jobs
     rehearsed = not here and not system.is_here()
@@ -67,10 +67,10 @@ def run(study: str, request: Request, dry_run: bool, as_json: bool, in_allocatio
             )
     planned = study_of(study, system, request)
     data, results = data_of(planned, system, request), request.results
-    where: preparing.Where = "here" if here else "rehearsal" if rehearsed else "jobs"
+    where: Where = "here" if here else "rehearsal" if rehearsed else "jobs"
     if where == "jobs":
         results = submission.results_folder(system, results, named="results" in request.model_fields_set)
-    campaign = preparing.prepare_campaign(
+    campaign = prepare_campaign(
         planned, system, where=where, environment_name=request.environment, data=data, results=results
     )
     if in_allocation:

@@ -17,8 +17,6 @@ from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.plan_table import say_plan
 from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.launch.campaign import Campaign, open_campaign
-from dlscale.benchmarks.launch.environment import other_load
-from dlscale.benchmarks.launch.probe import quota_warning
 from dlscale.benchmarks.study.plan import Launch
 
 
@@ -26,16 +24,12 @@ def run_here(campaign: Campaign, facts: Mapping[str, Any]) -> int:
     """Run what is left of a campaign, print one screen about the study and draw figures; study.json has the `facts`."""
     with open_campaign(campaign, facts) as launches:
         say_plan(campaign, launches)
-        if quota := quota_warning(campaign.fingerprint.node):
-            say(f"warning: {quota}")
-        if launches and (load := other_load()):
-            say(f"warning: the machine is busy ({load}): nothing will be claimed of noisy numbers")
         say(f"records: {campaign.store.folder}")
         _run_launches(campaign, launches)
     from dlscale.benchmarks.cli.report import show_study
 
     status = show_study(campaign.store)
-    if campaign.planned - campaign.store.finished() or status == FAILED_CASES:
+    if campaign.todo() or status == FAILED_CASES:
         return FAILED_CASES
     # No training reached its target; a short study without intervals is no failure of `run`.
     return INSUFFICIENT_DATA if status == INSUFFICIENT_DATA and campaign.plan.study.target else 0

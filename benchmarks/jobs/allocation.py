@@ -16,13 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlscale.base.errors import UsageError
-from dlscale.base.files import locked, make_folder
+from dlscale.base.files import locked
 from dlscale.base.schedulers import SCHEDULERS, job_nodes
 from dlscale.base.strings import plural
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles
-from dlscale.benchmarks.launch import signals, supervisor
-from dlscale.benchmarks.launch.campaign import Campaign
-from dlscale.benchmarks.launch.preparing import campaign_of
+from dlscale.benchmarks.launch import signals
+from dlscale.benchmarks.launch.campaign import Campaign, campaign_of
 from dlscale.benchmarks.study.plan import Plan
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import StudyFile, read_study_file
@@ -44,11 +43,9 @@ def run(folder: Path, name: str) -> None:
         end = commands.end_time(os.environ) or begin + job.seconds
         try:
             left = run_until(end, _campaign(study, job, files, nodes))
-        except UsageError as error:
-            files.log("end", reason=str(error))
-            raise
-        except KeyboardInterrupt:
-            files.log("end", reason="stopped by the scheduler or by hand")
+        except (UsageError, KeyboardInterrupt) as error:
+            stopped = isinstance(error, KeyboardInterrupt)
+            files.log("end", reason="stopped by the scheduler or by hand" if stopped else str(error))
             raise
         files.log("end", reason=f"the wall time ended with {left} launches left" if left else "done")
 
@@ -79,8 +76,7 @@ def _campaign(study: StudyFile, job: Job, files: JobFiles, nodes: tuple[str, ...
 
 def run_until(end: float, campaign: Campaign) -> int:
     """Run launches until all are done or the time is up, in seconds since 1970; returns how many are left."""
-    make_folder(campaign.spool_folder)
-    supervisor.collect_leftovers(campaign.spool_folder, campaign.store, planned=campaign.planned)
+    campaign.collect_leftovers()
     todo = campaign.todo()
     begin, planned = time.monotonic(), 0.0
     deadline = begin + end - time.time()  # monotonic: a change of the system's clock does not move it
@@ -93,7 +89,7 @@ def run_until(end: float, campaign: Campaign) -> int:
         planned += campaign.plan.seconds([launch])
         cell = launch.cell
         sys.stdout.write(
-            f"{supervisor.now()} {position + 1}/{len(todo)}: {cell.workload} in {cell.framework} over {cell.method}, "
+            f"{position + 1}/{len(todo)}: {cell.workload} in {cell.framework} over {cell.method}, "
             f"{plural(cell.num_ranks, 'rank')} on {plural(cell.num_nodes, 'node')}, {cell.control}\n"
         )
         sys.stdout.flush()

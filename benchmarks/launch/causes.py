@@ -48,8 +48,12 @@ def why_it_ended(
     in their order, each with the time at which that was noticed. `stopped`: those that were stopped when the first one
     ended, or now. None if the launch ended well or by a failed gate.
     """
-    failure = _death(output, spools, ends) or _error(spools)
-    if failure is None and silence:
+    failure = _death(output, spools, ends)
+    errors = [(error.time, spool.rank, error.message) for spool in spools for error in spool.of(RankError)]
+    if failure is None and errors:
+        _, rank, message = min(errors)
+        failure = Failure(kind="error", rank=rank, message=redact(message))
+    elif failure is None and silence:
         absent = [spool.rank for spool in spools if not spool.info]
         message = f"no rank wrote for {silence:.0f} s and the launch was ended"
         message += f"; rank {absent[0]} never started" if absent else ""
@@ -102,12 +106,3 @@ def _death(output: str, spools: Sequence[RankSpool], ends: Mapping[int, float]) 
     how = f" ({blamed.how})" if blamed and rank == blamed_rank else ""
     name = "a process that never said its rank" if rank is None else f"rank {rank}"
     return Failure(kind="killed", rank=rank, message=f"{name} died{how}")
-
-
-def _error(spools: Sequence[RankSpool]) -> Failure | None:
-    """The failure by the first error that a rank wrote; None if none did."""
-    errors = [(error.time, spool.rank, error.message) for spool in spools for error in spool.of(RankError)]
-    if not errors:
-        return None
-    _, rank, message = min(errors)
-    return Failure(kind="error", rank=rank, message=redact(message))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
+import json
 import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,8 +21,7 @@ from dlscale.base.variables import HELPER, passed_on
 from dlscale.benchmarks.launch import signals
 from dlscale.benchmarks.launch.probe import Probe, Question
 from dlscale.benchmarks.launch.processes import running, wait
-from dlscale.benchmarks.rank.observers import OtherPrograms
-from dlscale.benchmarks.records.record import DISTURBED
+from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.benchmarks.systems.start import Installation
 from dlscale.benchmarks.systems.system import DETECT, System
 from dlscale.models.frameworks import GPU_HELP
@@ -29,8 +29,7 @@ from dlscale.models.frameworks import GPU_HELP
 # Variables of a user's environment that change what runs. No others are recorded, whatever they begin with: what a
 # variable is called that holds a secret, nobody knows.
 RECORDED = Path(__file__).with_name("recorded_variables.txt")
-PROBE_SECONDS = 300
-READING_SECONDS = 1.0  # of the load
+LIMIT_SECONDS = 600.0  # of a process that is asked
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}  # no word of a framework's among the reasons
 STOPPED_SECONDS = 0.5  # within which all processes of a job get the signal of a scheduler that stops it
 M = TypeVar("M", bound=BaseModel)
@@ -47,38 +46,29 @@ def ask(
     *,
     answer: type[M],
     variables: Mapping[str, str] = {},
-    limit_seconds: float = PROBE_SECONDS,
 ) -> M:
     """What a module of dlscale answers in that Python: JSON in the last line that it prints. Raises NoAnswerError."""
-    with (
-        os.fdopen(os.memfd_create("answer"), "w+b") as output,
-        os.fdopen(os.memfd_create("complaints"), "w+b") as complaints,
-        # What it leaves behind, however it ends: AutoGraph's sources for one.
-        TemporaryDirectory(prefix="dlscale-", ignore_cleanup_errors=True) as folder,
-        running(
-            [str(python), "-P", "-m", f"dlscale.{module}", argument],
-            environment={**passed_on(HELPER), **variables, **QUIET, "TMPDIR": folder},
-            output=output,
-            complaints=complaints,
-        ) as process,
-    ):
-        if not wait(process, limit_seconds):
-            raise NoAnswerError(f"no answer within {limit_seconds:.0f} s")
-        if -process.returncode in signals.STOPPING:
-            time.sleep(STOPPED_SECONDS)
-        signals.check()
-        lines, reasons = _lines(output), _lines(complaints)
+    # What it leaves behind, however it ends, goes with the folder: AutoGraph's sources for one.
+    with TemporaryDirectory(prefix="dlscale-", ignore_cleanup_errors=True) as folder:
+        said, complained = Path(folder, "answer"), Path(folder, "complaints")
+        command = [str(python), "-P", "-m", f"dlscale.{module}", argument]
+        own = {**passed_on(HELPER), **variables, **QUIET, "TMPDIR": folder}
+        with (
+            said.open("wb") as output,
+            complained.open("wb") as complaints,
+            running(command, environment=own, output=output, complaints=complaints) as process,
+        ):
+            if not wait(process, LIMIT_SECONDS):
+                raise NoAnswerError(f"no answer within {LIMIT_SECONDS:.0f} s")
+            if -process.returncode in signals.STOPPING:
+                time.sleep(STOPPED_SECONDS)
+            signals.check()
+        files = [file.read_text(errors="replace").strip() for file in (said, complained)]
+    line, reason = (text.rpartition("\n")[2] for text in files)
     with suppress(ValidationError):
         if not process.returncode:
-            return answer.model_validate_json(lines[-1])
-    silent = f"no answer, exit status {process.returncode}"
-    raise NoAnswerError(redact(reasons[-1] or silent))
-
-
-def _lines(file: IO[bytes]) -> list[str]:
-    """At least one line, which may be empty."""
-    file.seek(0)
-    return file.read().decode(errors="replace").strip().splitlines() or [""]
+            return answer.model_validate_json(line)
+    raise NoAnswerError(redact(reason or f"no answer, exit status {process.returncode}"))
 
 
 def probe(installation: Installation, question: Question = Question()) -> Probe:  # noqa: B008 - frozen
@@ -94,32 +84,46 @@ def probe(installation: Installation, question: Question = Question()) -> Probe:
         ) from None
 
 
-def with_found_launcher(system: System, installation: Installation, report: Probe) -> tuple[System, str]:
-    """The system with the launcher that starts its ranks, and a line on one that stands in for mpiexec.
+def fingerprint(report: Probe, launcher: str) -> Fingerprint:
+    """The digest that all records of one curve share, and what it was made of.
 
-    Raises UsageError where nothing starts them.
+    A launcher without MPI is itself part of what is measured, and MPI is not. So are the GPUs, if asked for.
     """
-    problem = report.mpi_problem or ("" if installation.mpiexec.exists() else "no mpiexec")
-    launcher, line = system.launcher, ""
+    versions, node = dict(report.versions), dict(report.node)
+    if not LAUNCHERS[launcher].needs_mpi:
+        versions.pop("mpi", None)
+        versions["launcher"] = launcher
+    for gpus in report.gpus:
+        versions |= gpus.libraries
+        versions.setdefault(gpus.framework, gpus.version)  # under another name in a build for CPUs
+        node[f"gpus_{gpus.framework}"] = ", ".join(gpus.names)
+    text = json.dumps([report.commit, versions, node], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return Fingerprint(digest=digest, commit=report.commit, versions=versions, node=node)
+
+
+def with_found_launcher(
+    system: System, installation: Installation, report: Probe
+) -> tuple[System, Flavour | None, str]:
+    """The system with the launcher that starts its ranks, their MPI, and a line on one that stands in for mpiexec.
+
+    The MPI is that of mpiexec and mpi4py, None where ranks start without. Raises UsageError where nothing starts them.
+    """
+    where, launcher, line = f"environment {installation.name}", system.launcher, ""
     if launcher == DETECT:
+        problem = report.mpi_problem or ("" if installation.mpiexec.exists() else "no mpiexec")
         launcher = "torchrun" if problem and "torch" in report.frameworks else "mpiexec"
         line = (
-            f"environment {installation.name} has no MPI that starts ranks ({problem}): {launcher} does, without MPI; "
-            "for backends over MPI: pip install 'dlscale[mpich]' there"
-        ) * bool(problem)
-    if not LAUNCHERS[launcher].needs_mpi and "torch" not in report.frameworks:
-        raise UsageError(
-            f"environment {installation.name} has no torch, whose {launcher} starts its ranks; pip install torch there"
+            f"{where} has no MPI that starts ranks ({problem}): {launcher} does, without MPI; for backends over MPI: "
+            "pip install 'dlscale[mpich]' there"
         )
-    return system.model_copy(update={"launcher": launcher}), line
-
-
-def check_mpi(installation: Installation, report: Probe, *, launcher: str = "mpiexec") -> Flavour:
-    """The MPI that both mpiexec and mpi4py use; mpi4py's where a system has another launcher.
-
-    Raises UsageError if they differ or one is unusable.
-    """
-    where = f"environment {installation.name}"
+    system = system.model_copy(update={"launcher": launcher})
+    if not LAUNCHERS[launcher].needs_mpi:
+        if "torch" not in report.frameworks:
+            raise UsageError(
+                f"{where} has no torch, whose {launcher} starts its ranks; pip install torch there"
+            )
+        return system, None, line
     remedy = "install one there, e.g. with: pip install 'dlscale[mpich]'"
     if report.mpi is None:
         raise UsageError(f"{where}: mpi4py finds no MPI ({report.mpi_problem}); {remedy}")
@@ -132,7 +136,7 @@ def check_mpi(installation: Installation, report: Probe, *, launcher: str = "mpi
             text=True,
             errors="replace",
             check=False,
-            timeout=PROBE_SECONDS,
+            timeout=LIMIT_SECONDS,
         )
         text = (done.stdout + done.stderr).strip()
         flavour = flavour_of(text) or f"an MPI that dlscale does not know ({text[:60]!r})"
@@ -141,26 +145,12 @@ def check_mpi(installation: Installation, report: Probe, *, launcher: str = "mpi
                 f"{where}: mpiexec is of {flavour}, but mpi4py uses {report.mpi}; use the mpiexec that belongs to "
                 f"{report.mpi}, or name the launcher in the system's TOML file"
             )
-    if installation.mpi not in (DETECT, report.mpi):
-        raise UsageError(
-            f"{where} was declared with {installation.mpi}, but mpi4py uses {report.mpi}; correct `mpi` in the "
-            f"system's TOML file or install {installation.mpi} there"
-        )
-    return report.mpi
+    return system, report.mpi, ""
 
 
 def framework_remedy(framework: str) -> str:
     """The command that installs a framework."""
     return "pip install torch" if framework == "torch" else f"pip install 'dlscale[{framework}]'"
-
-
-def other_load() -> str:
-    """`other programs use 0.8 of 2 cores`, read over a second; empty on a quiet machine."""
-    cores = os.sched_getaffinity(0)
-    others = OtherPrograms(cores, [os.getpid()])
-    time.sleep(READING_SECONDS)
-    share = others.share() or 0.0
-    return f"other programs use {share * len(cores):.1f} of {len(cores)} cores" if share > DISTURBED else ""
 
 
 def recorded_variables(variables: Mapping[str, str], *, own: Mapping[str, str]) -> dict[str, str]:

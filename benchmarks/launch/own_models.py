@@ -16,11 +16,9 @@ from dlscale.benchmarks.launch.environment import NoAnswerError
 from dlscale.benchmarks.study.study import Study
 from dlscale.models.own import FilePlace, OwnModel
 from dlscale.models.own.facts import Answer
-from dlscale.models.own.file import digest_of
 
 FOLDER = "own"  # of a study: a folder per file, with its copy
 ORIGIN = "origin.txt"  # next to the copy: where the user has the file, so that it finds its data
-LIMIT_SECONDS = 600
 THREADS = {"OMP_NUM_THREADS": "1"}
 
 
@@ -30,10 +28,9 @@ def ask(path: Path, python: Path) -> OwnModel:
         raise UsageError(
             f"--workloads {path}: no such file; give the path of a Python file, or a known workload"
         )
-    module, limit = "benchmarks.rank.own_trial", LIMIT_SECONDS
     try:
         answer = environment.ask(
-            python, module, str(path), answer=Answer, variables=THREADS, limit_seconds=limit
+            python, "benchmarks.rank.own_trial", str(path), answer=Answer, variables=THREADS
         )
     except NoAnswerError as error:
         raise UsageError(
@@ -45,18 +42,14 @@ def ask(path: Path, python: Path) -> OwnModel:
 
 
 def keep_copies(study: Study, folder: Path) -> None:
-    """Copy the study's files into its folder, unless they are there. Raises UsageError if one was changed meanwhile."""
+    """Copy the study's files into its folder, unless they are there. Ranks refuse a text of another digest."""
     for name, path in study.own_files.items():
         copy = folder / FOLDER / name / study.own_models[name].file
-        if copy.exists():
-            continue
-        text = path.read_bytes()
-        if digest_of(text) != study.own_models[name].digest:
-            raise UsageError(f"{path.name} was changed while the study was planned; give the command again")
-        refuse_links([copy.parent])
-        make_folder(copy.parent)
-        write_atomically(copy.with_name(ORIGIN), str(path.absolute()))
-        write_atomically(copy, text)
+        if not copy.exists():
+            refuse_links([copy.parent])
+            make_folder(copy.parent)
+            write_atomically(copy.with_name(ORIGIN), str(path.absolute()))
+            write_atomically(copy, path.read_bytes())
 
 
 def place_of(own: OwnModel, workload: str, *, folder: Path) -> FilePlace:

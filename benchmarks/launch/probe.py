@@ -6,7 +6,6 @@ python -m dlscale.benchmarks.launch.probe QUESTION     answers a `Question` with
 from __future__ import annotations
 
 import gc
-import hashlib
 import importlib.util
 import json
 import os
@@ -14,16 +13,14 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
 from dlscale.base.definitions import Frozen
-from dlscale.base.launchers import LAUNCHERS, Flavour
+from dlscale.base.launchers import Flavour
 from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.cell import Setting
-from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.benchmarks.systems.limits import read_limits
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import unavailable_because
@@ -35,9 +32,10 @@ PACKAGES = (
 )
 # By vendor; all others are MPICH's.
 FAMILIES: dict[str, Flavour] = {"Open MPI": "openmpi", "Intel MPI": "intelmpi"}
-CPU_INFO = Path("/proc/cpuinfo")
 BUILD_FILE = "build.json"  # next to the ring's extension, written by its CMakeLists.txt
 GPU_FILES = ("nvidia[0-9]*", "dxg", "kfd", "dri/renderD*")  # NVIDIA's, those of Windows, AMD's, Intel's
+# What names a processor in /proc/cpuinfo: on x86, POWER, RISC-V and ARM.
+CPU_MODEL = re.compile(r"^(?:model name|cpu|uarch|CPU part)\s*:[ \t]*(\S.*?)\s*$", re.MULTILINE)
 
 
 class Question(Frozen):
@@ -57,7 +55,6 @@ class SeenGpus(Frozen):
     libraries: dict[Text, Text]
     backend: Text  # between them, by what the framework was built with; empty without a library for that
     library: Text  # its name, with the version where the framework has it
-    without_tf32: list[Text]  # names
 
 
 class Probe(Frozen):
@@ -71,23 +68,6 @@ class Probe(Frozen):
     commit: Text  # of the checkout that this environment runs
     node: dict[Text, Setting]
     gpus: list[SeenGpus] = []  # of the installed frameworks that were asked for
-
-    def fingerprint(self, launcher: str) -> Fingerprint:
-        """The digest that all records of one curve share, and what it was made of.
-
-        A launcher without MPI is itself part of what is measured, and MPI is not. So are the GPUs, if asked for.
-        """
-        versions, node = dict(self.versions), dict(self.node)
-        if not LAUNCHERS[launcher].needs_mpi:
-            versions.pop("mpi", None)
-            versions["launcher"] = launcher
-        for gpus in self.gpus:
-            versions |= gpus.libraries
-            versions.setdefault(gpus.framework, gpus.version)  # under another name in a build for CPUs
-            node[f"gpus_{gpus.framework}"] = ", ".join(gpus.names)
-        text = json.dumps([self.commit, versions, node], sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        return Fingerprint(digest=digest, commit=self.commit, versions=versions, node=node)
 
 
 def describe(question: Question) -> Probe:
@@ -119,6 +99,20 @@ def describe(question: Question) -> Probe:
         reason = mpi_problem if capabilities(backend).needs_mpi else None
         if reason := reason or unavailable_because(backend, framework, question.options.get(backend)):
             problems[f"{backend}/{framework}"] = reason
+    seen = []
+    for framework in (name for name in question.gpus if name in installed):
+        gpus = gpu_module(framework)  # which starts the framework
+        backend, library = gpus.exchange_library()
+        seen.append(
+            SeenGpus(
+                framework=framework,
+                version=gpus.version(),
+                names=gpus.names(),
+                libraries=gpus.libraries(),
+                backend=backend,
+                library=library,
+            )
+        )
     return Probe(
         versions=versions,
         mpi=mpi,
@@ -127,22 +121,7 @@ def describe(question: Question) -> Probe:
         frameworks=installed,
         commit=commit(),
         node=describe_node(),
-        gpus=[see_gpus(name) for name in question.gpus if name in installed],
-    )
-
-
-def see_gpus(framework: str) -> SeenGpus:
-    """The GPUs that a framework of this Python sees, which starts it."""
-    gpus = gpu_module(framework)
-    backend, library = gpus.exchange_library()
-    return SeenGpus(
-        framework=framework,
-        version=gpus.version(),
-        names=gpus.names(),
-        libraries=gpus.libraries(),
-        backend=backend,
-        library=library,
-        without_tf32=gpus.without_tf32(),
+        gpus=seen,
     )
 
 
@@ -169,41 +148,22 @@ def commit() -> str:
     return done.stdout.split()[-1] if done.returncode == 0 else "unknown"
 
 
-def describe_node() -> dict[str, Setting]:
+def describe_node(cpu_info: Path = Path("/proc/cpuinfo")) -> dict[str, Setting]:
     """Facts of this node that studies compare."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     text = ""
     with suppress(OSError):  # a container without it
-        text = CPU_INFO.read_text(encoding="utf-8", errors="replace")
+        text = cpu_info.read_text(encoding="utf-8", errors="replace")
+    model = CPU_MODEL.search(text)
     num_cores, quota = len(os.sched_getaffinity(0)), read_limits().cores
     return {
         "architecture": platform.machine(),
-        "cpu_model": cpu_model(text),
+        "cpu_model": model[1] if model else platform.processor() or "unknown",
         "num_cores": num_cores,
         **({"quota_cores": round(quota, 2)} if quota and quota < num_cores else {}),
         "memory_gib": round(pages / 2**30),
         "kernel": platform.release(),
     }
-
-
-def quota_warning(node: Mapping[str, Setting]) -> str | None:
-    """A warning where a control group gives this machine's processes less time than their cores have."""
-    if (quota := node.get("quota_cores")) is None:
-        return None
-    return (
-        f"the control group of this container or job has a quota of {quota} of {node['num_cores']} cores: the kernel "
-        "stops what needs more, and nothing is claimed of launches that it stopped"
-    )
-
-
-def cpu_model(text: str) -> str:
-    """The processor by /proc/cpuinfo; ARM's kernels give its maker and part: `ARM 0x41/0xd4f`."""
-    lines = re.findall(r"^(\w[\w ]*?)\s*:[ \t]*(.*?)\s*$", text, re.MULTILINE)
-    fields = dict(reversed(lines))  # of the first core
-    arm = "/".join(fields[name] for name in ("CPU implementer", "CPU part") if name in fields)
-    # x86; ARM; POWER; RISC-V.
-    names = [fields.get("model name"), arm and f"ARM {arm}", fields.get("cpu"), fields.get("uarch")]
-    return next(filter(None, names), platform.processor()) or "unknown"
 
 
 # What Keras and TensorFlow import where it is installed, for files and pictures: no answer needs it.

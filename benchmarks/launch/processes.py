@@ -76,18 +76,14 @@ def end(process: subprocess.Popen[bytes]) -> None:
         with suppress(psutil.NoSuchProcess):
             leader = psutil.Process(process.pid)
             members = [leader, *leader.children(recursive=True)]
-        _signal_group(process.pid, signal.SIGTERM)
-        _signal_group(process.pid, signal.SIGCONT)
+        os.killpg(process.pid, signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGCONT)
         for number, grace in ((signal.SIGCONT, GRACE_SECONDS), (signal.SIGKILL, 0.0)):
             for member in members:
                 with suppress(psutil.Error):
                     member.send_signal(number)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=grace)
-    _signal_group(process.pid, signal.SIGKILL)  # what it left there
-    process.wait()
-
-
-def _signal_group(leader: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
-        os.killpg(leader, number)
+        os.killpg(process.pid, signal.SIGKILL)  # what it left there
+    process.wait()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -19,16 +18,11 @@ BY_SIGNAL = 128  # a shell's number of what a signal ended, less the signal: 130
 SHOW_CURSOR = b"\x1b[?25h"
 
 
-class _Noted:
-    """The first signal that arrived in a deferred block, and how many such blocks are open in all threads."""
+class _Noted:  # of the process, as its handlers are
+    """The first signal that arrived in a deferred block, and how many such blocks are open."""
 
-    def __init__(self) -> None:
-        self.number = 0
-        self.depth = 0
-        self.lock = threading.Lock()  # never taken by the handler
-
-
-_NOTED = _Noted()  # of the process, as its handlers are
+    number = 0
+    depth = 0
 
 
 @contextmanager
@@ -40,8 +34,8 @@ def handled(last_line: str) -> Iterator[None]:
     """
 
     def arrived(number: int, _: FrameType | None) -> None:
-        if _NOTED.depth:
-            _NOTED.number = _NOTED.number or number
+        if _Noted.depth:
+            _Noted.number = _Noted.number or number
         else:
             _end_at_once(last_line, number)
 
@@ -54,27 +48,28 @@ def handled(last_line: str) -> Iterator[None]:
     finally:
         for number, handler in heard.items():
             signal.signal(number, handler)
-        _NOTED.number = 0
+        _Noted.number = 0
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Inside, a signal waits for the next `check`; at the latest it is raised when the outermost block is left."""
-    with _NOTED.lock:
-        _NOTED.depth += 1
+    """Inside, a signal waits for the next `check`; at the latest it is raised when the outermost block is left.
+
+    Main thread only.
+    """
+    _Noted.depth += 1
     try:
         yield
     finally:
-        with _NOTED.lock:
-            _NOTED.depth -= 1
-        if not _NOTED.depth:
+        _Noted.depth -= 1
+        if not _Noted.depth:
             check()
 
 
 def check() -> None:
     """Raises KeyboardInterrupt, whose argument is the signal, if one has arrived."""
-    if _NOTED.number:
-        raise KeyboardInterrupt(_NOTED.number)
+    if _Noted.number:
+        raise KeyboardInterrupt(_Noted.number)
 
 
 def _end_at_once(last_line: str, number: int) -> None:

@@ -7,13 +7,14 @@ launcher's output at the end.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 
@@ -36,9 +37,8 @@ from dlscale.benchmarks.rank.checkpoints import last_checkpoint_step
 from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import assemble
-from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.record import Failure, LaunchMetadata, Record
-from dlscale.benchmarks.records.spool import SPEC_FILE, RankError, RankSpool, read_spools
+from dlscale.benchmarks.records.spool import SPEC_FILE, RankEnd, RankError, RankSpool, read_spools
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.rules import STALL_SECONDS
 
@@ -96,18 +96,22 @@ def _run(prepared: PreparedLaunch) -> Failure | None:
         except OSError as error:
             message = f"{redact(prepared.command[0])} cannot be started: {error.strerror}"
             return Failure(kind="unavailable", rank=None, message=message)
-        ranks = stack.enter_context(closing(LocalRanks()))
+        ranks = LocalRanks(stack, stack.enter_context(select.epoll()))
         heartbeat, since, silence = 0.0, time.monotonic(), 0.0
         while not ended and silence <= STALL_SECONDS:
-            ended = wait(process, POLL_SECONDS) or ranks.unnoticed()
+            # Ranks end together: a launcher that goes on for long has lost its way.
+            ended = wait(process, POLL_SECONDS) or time.time() > ranks.last_end + UNNOTICED_SECONDS
             ranks.look(prepared)
             last = max((path.stat().st_mtime for path in prepared.spool.glob("rank-*.jsonl")), default=0.0)
             if last != heartbeat:  # file times may jump, the monotonic clock does not
                 heartbeat, since = last, time.monotonic()
             silence = time.monotonic() - since
+        spools = prepared.spools()
+        if ended and not process.returncode and all(spool.first(RankEnd) for spool in spools):
+            return None
         return causes.why_it_ended(
             read_end(log_file),
-            prepared.spools(),
+            spools,
             status=process.returncode or 0,
             silence=0.0 if ended else silence,
             ends=ranks.ends,
@@ -115,49 +119,43 @@ def _run(prepared: PreparedLaunch) -> Failure | None:
         )
 
 
+@dataclass(slots=True)
 class LocalRanks:
     """The processes of a launch's ranks on this machine: which have ended, in their order, and which are stopped.
 
     The kernel hands out ends in the order in which they came, however late it is asked (epoll).
     """
 
-    def __init__(self) -> None:
-        self._epoll = select.epoll()
-        self._ranks: dict[int, int] = {}  # by descriptor of the process
-        self._pids: dict[int, int] = {}  # by rank, of all machines
-        self._asked = 0.0  # when their states were, on the monotonic clock
-        self.ends: dict[int, float] = {}  # when each was noticed, in seconds since the epoch
-        self.stopped: list[int] = []  # before the first of them ended, or now
-
-    def close(self) -> None:
-        for descriptor in self._ranks:
-            os.close(descriptor)
-        self._epoll.close()
+    stack: ExitStack  # which closes all that is opened here
+    epoll: select.epoll
+    ranks: dict[int, int] = field(default_factory=dict)  # by descriptor of the process
+    pids: dict[int, int] = field(default_factory=dict)  # by rank, of all machines
+    asked: float = 0.0  # when their states were, on the monotonic clock
+    ends: dict[int, float] = field(default_factory=dict)  # when each was noticed, in seconds since the epoch
+    last_end: float = math.inf
+    stopped: list[int] = field(default_factory=list)  # before the first of them ended, or now
 
     def look(self, prepared: PreparedLaunch) -> None:
         """Note what has happened since the last look, to ranks that have written their process id."""
-        known = len(self._pids) == prepared.spec.cases[0].cell.num_processes
+        known = len(self.pids) == prepared.spec.cases[0].cell.num_processes
         infos = {} if known else {spool.rank: spool.info for spool in prepared.spools()}
         for rank, info in infos.items():
-            if info and rank not in self._pids:
-                self._pids[rank] = info.pid
+            if info and rank not in self.pids:
+                self.pids[rank] = info.pid
                 with suppress(ProcessLookupError):
                     if info.boot_id == boot_id():  # on this machine
                         descriptor = os.pidfd_open(info.pid)
-                        self._ranks[descriptor] = rank
-                        self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLONESHOT)
-        for descriptor, _ in self._epoll.poll(0, max(1, len(self._ranks))):
-            self.ends[self._ranks[descriptor]] = time.time()
-        if not self.ends and time.monotonic() > self._asked + STATE_SECONDS:
-            self._asked, self.stopped = time.monotonic(), []
-            for rank in self._ranks.values():
+                        self.stack.callback(os.close, descriptor)
+                        self.ranks[descriptor] = rank
+                        self.epoll.register(descriptor, select.EPOLLIN | select.EPOLLONESHOT)
+        for descriptor, _ in self.epoll.poll(0, max(1, len(self.ranks))):
+            self.ends[self.ranks[descriptor]] = self.last_end = time.time()
+        if not self.ends and time.monotonic() > self.asked + STATE_SECONDS:
+            self.asked, self.stopped = time.monotonic(), []
+            for rank in self.ranks.values():
                 with suppress(psutil.Error):
-                    if psutil.Process(self._pids[rank]).status() in STOPPED:
+                    if psutil.Process(self.pids[rank]).status() in STOPPED:
                         self.stopped.append(rank)
-
-    def unnoticed(self) -> bool:
-        """Whether ranks, which end together, have ended for so long that the launcher must have lost its way."""
-        return bool(self.ends) and time.time() > max(self.ends.values()) + UNNOTICED_SECONDS
 
 
 def collect(prepared: PreparedLaunch, store: Store, failure: Failure | None) -> list[Record]:
@@ -166,68 +164,47 @@ def collect(prepared: PreparedLaunch, store: Store, failure: Failure | None) -> 
     A case that this launch has a record of already is left out: dlscale was killed between two of its records. Where
     lines of a case are damaged, its record is a failure that names the first.
     """
-    spools = prepared.spools()
+    spools, spec, metadata = prepared.spools(), prepared.spec, prepared.metadata
     if failure:
         tracebacks = [error.traceback for spool in spools for error in spool.of(RankError)]
         text = tracebacks[0] if tracebacks else read_end(prepared.spool / LOG_FILE)
         tail = redact("\n".join(text.splitlines()[-LOG_TAIL_LINES:]))
         failure = failure.model_copy(update={"log_tail": tail})
     records = []
-    for index, case in enumerate(prepared.spec.cases):
-        latest = _latest(store, case)
-        if latest is not None and latest.started_at == prepared.metadata.started_at:
+    for index, case in enumerate(spec.cases):
+        latest = None
+        with suppress(UsageError):  # a damaged record, which the reports name
+            latest = store.latest(case)
+        if latest is not None and latest.started_at == metadata.started_at:
             continue
+        saved = store.checkpoints_folder / case.id if spec.checkpoints_of(case) else None
+        attempt = partial(
+            assemble,
+            case,
+            index,
+            attempt=store.next_attempt(case),
+            metadata=metadata,
+            saved_step=last_checkpoint_step(saved) if saved and case.cell.target else None,
+            earlier=latest.launches if latest else (),
+        )
         damage = [text for spool in spools for place, text in spool.damage if place in (None, index)]
         try:
             if damage:
                 raise ValueError(damage[0])
-            record = _write(prepared, store, index, spools=spools, failure=failure)
+            record = attempt(spools, failure=failure)
+            store.add(record)
         except (ValueError, ArithmeticError) as error:  # or numbers that no launch has
             before = failure or Failure(kind="error", rank=None, message="")
             message = "; ".join(filter(None, [before.message, f"its spool is damaged: {error}"]))
-            empty = [RankSpool(spool.rank) for spool in spools]
             bad = before.model_copy(update={"message": message})
-            record = _write(prepared, store, index, spools=empty, failure=bad)
+            record = attempt([RankSpool(spool.rank) for spool in spools], failure=bad)
+            store.add(record)
         records.append(record)
-        saved = prepared.spec.checkpoints_of(case)
         # What failed a gate would fail it again; after any other end of a training the next attempt resumes.
         if saved and (record.failure is None or record.failure.kind == "gate"):
             rmtree(saved, ignore_errors=True)
     rmtree(prepared.spool)
     return records
-
-
-def _write(
-    prepared: PreparedLaunch,
-    store: Store,
-    index: int,
-    *,
-    spools: Sequence[RankSpool],
-    failure: Failure | None,
-) -> Record:
-    """The record of the launch's case number `index`, written. Raises ValueError as `assemble` and `Store.add`."""
-    case = prepared.spec.cases[index]
-    folder = prepared.spec.checkpoints_of(case) if case.cell.target else None
-    latest = _latest(store, case) if folder else None
-    record = assemble(
-        case,
-        index,
-        spools,
-        attempt=store.next_attempt(case),
-        metadata=prepared.metadata,
-        failure=failure,
-        saved_step=last_checkpoint_step(folder) if folder else None,
-        earlier=latest.launches if latest else (),
-    )
-    store.add(record)
-    return record
-
-
-def _latest(store: Store, case: Case) -> Record | None:
-    """The latest attempt at a case; None also where it is damaged, which the reports name."""
-    with suppress(UsageError):
-        return store.latest(case)
-    return None
 
 
 def collect_leftovers(spool_folder: Path, store: Store, *, planned: Iterable[str]) -> None:
@@ -242,19 +219,11 @@ def collect_leftovers(spool_folder: Path, store: Store, *, planned: Iterable[str
         try:
             spec = LaunchSpec.model_validate_json(read_regular(folder / SPEC_FILE))
             metadata = LaunchMetadata.model_validate_json(read_regular(folder / METADATA_FILE))
+            if [case.id for case in spec.cases[:1]] != [folder.name]:
+                raise ValueError("another launch's")
         except (OSError, ValueError):
             rmtree(folder)
             continue
-        if [case.id for case in spec.cases[:1]] != [folder.name]:
-            rmtree(folder)
-            continue
-        if spec.checkpoints:
-            spec = spec.model_copy(update={"checkpoints": str(store.checkpoints_folder)})
         killed = Failure(kind="interrupted", rank=None, message="dlscale was killed while this case ran")
         left = PreparedLaunch(spec=spec, metadata=metadata, spool=folder, environment={})
         collect(left, store, killed)
-
-
-def now() -> str:
-    """The time as records write it."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -20,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ from dlscale.base.variables import passed_on
 from dlscale.benchmarks.launch import signals
 from dlscale.benchmarks.launch.causes import last_words
 from dlscale.benchmarks.launch.processes import POLL_SECONDS, end, running, wait
-from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes.machine import Machine
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
 
@@ -83,7 +83,8 @@ class _Launch:
         self._process: subprocess.Popen[bytes] | None = None
         self._turn = self._waiting = -1
         self._failure: str | None = None
-        self._started, self._seconds = now(), 0.0  # of its own
+        self._started = datetime.now(UTC).isoformat(timespec="seconds")
+        self._seconds = 0.0  # of its own
 
     def start(self, sizes: Sequence[int], seconds: float) -> None:
         """Start it, and wait until it has ended or waits for its turn."""

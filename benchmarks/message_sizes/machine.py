@@ -15,7 +15,7 @@ from typing import NamedTuple
 from dlscale.base import launchers
 from dlscale.base.errors import UsageError
 from dlscale.base.schedulers import job_nodes
-from dlscale.benchmarks.launch.environment import check_mpi, probe
+from dlscale.benchmarks.launch.environment import probe, with_found_launcher
 from dlscale.benchmarks.launch.probe import Question
 from dlscale.benchmarks.message_sizes.peers import OWN, Peer, choose_peers
 from dlscale.benchmarks.records.collective_operations import Collective
@@ -129,7 +129,8 @@ def _in_environment(system: System, peers: Sequence[Peer]) -> dict[str, Found]:
     """The peers in the system's default environment. Raises UsageError if its MPI cannot be used."""
     installation = find_installation(system, default_environment(system))
     report = probe(installation, Question(pairs=[(peer.name, "torch") for peer in peers]))
-    installation = replace(installation, mpi=check_mpi(installation, report, launcher=system.launcher))
+    _, flavour, _ = with_found_launcher(system, installation, report)
+    installation = replace(installation, mpi=flavour or installation.mpi)
     states = {
         peer.name: _state(peer, report.versions, report.problems.get(f"{peer.name}/torch")) for peer in peers
     }

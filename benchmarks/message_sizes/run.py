@@ -7,6 +7,7 @@ machines drift: what is compared was measured within a second or so.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -18,12 +19,11 @@ import psutil
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, format_size
-from dlscale.benchmarks.launch.environment import other_load
 from dlscale.benchmarks.launch.probe import commit, describe_node
-from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes import launch
 from dlscale.benchmarks.message_sizes.machine import Machine
 from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting
+from dlscale.benchmarks.rank.observers import OtherPrograms
 from dlscale.benchmarks.records.collective_operations import Collective
 from dlscale.benchmarks.records.message_sizes import (
     MessageSizeLaunch,
@@ -31,11 +31,22 @@ from dlscale.benchmarks.records.message_sizes import (
     add_launch,
     write_campaign,
 )
+from dlscale.benchmarks.records.record import DISTURBED
 
+READING_SECONDS = 1.0  # of the load
 LAUNCH_SECONDS = 2.0  # that a launch takes at least, until launches took longer
 
 Choice = tuple[Peer, PeerSetting]
 Tell = Callable[[str], None]
+
+
+def other_load() -> str:
+    """`other programs use 0.8 of 2 cores`, read over a second; empty on a quiet machine."""
+    cores = os.sched_getaffinity(0)
+    others = OtherPrograms(cores, [os.getpid()])
+    time.sleep(READING_SECONDS)
+    share = others.share() or 0.0
+    return f"other programs use {share * len(cores):.1f} of {len(cores)} cores" if share > DISTURBED else ""
 
 
 @dataclass(kw_only=True)
@@ -72,7 +83,7 @@ class Run:
             self.tell(f"warning: the machine is busy: {load}")
         fabric = machine.system.fabric if machine.nodes else None
         campaign = MessageSizeRun(
-            started=now(),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
             commit=commit(),
             collectives=list(self.collectives),
             system=machine.system.title if machine.nodes else None,

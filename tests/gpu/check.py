@@ -70,7 +70,8 @@ def main(folder: str, device: str) -> None:
     elif not usable:
         what = " and ".join(f"{one.framework} {one.version}" for one in found)
         raise UsageError(f"no GPU: {what} see{'s' * (len(found) == 1)} none; {GPU_HELP}")
-    flavour = environment.check_mpi(installation, report)
+    machine = machine.model_copy(update={"launcher": "mpiexec"})
+    _, flavour, _ = environment.with_found_launcher(machine, installation, report)
     failed = []
     for framework, num_gpus in usable.items():
         backends = [

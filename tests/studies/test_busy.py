@@ -21,11 +21,10 @@ def hog():
 
 @pytest.mark.nightly
 @pytest.mark.timeout(180)
-def test_a_busy_machine_is_told_before_during_and_after(bench, hog):
+def test_a_busy_machine_is_told(bench, hog):
     bench.study.write_text(bench.study.read_text().replace("0.01", "0.1"))
     done = bench.run("--backends", "none", "--ranks", "1")
     assert done.returncode == 0, done.stderr
-    assert "the machine is busy (other programs use" in done.stdout
     assert "The machine was busy: other programs took" in done.stdout
     trained = [record for record in bench.records() if record.case.cell.control == "train"]
     assert all(record.windows.foreign_share > 0.1 for record in trained)
@@ -52,11 +51,10 @@ def quota():
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
-def test_a_quota_of_cpu_time_is_told_before_and_after(bench, quota):
+def test_a_quota_of_cpu_time_is_told(bench, quota):
     bench.study.write_text(bench.study.read_text().replace("0.01", "0.1"))
     done = bench.run("--backends", "none", "--ranks", "1")
     assert done.returncode == 0, done.stderr
-    assert "has a quota of 0.25 of" in done.stdout
     assert "The kernel stopped" in done.stdout
     assert "so nothing is claimed" in done.stdout
     for record in bench.records():

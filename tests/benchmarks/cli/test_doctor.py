@@ -28,7 +28,6 @@ def answered(monkeypatch):
         libraries={},
         backend="nccl",
         library="RCCL 2.22.3",
-        without_tf32=[],
     )
     monkeypatch.setattr("dlscale.benchmarks.cli.doctor.shows_gpus", lambda: True)
     probe = Probe(

@@ -17,13 +17,14 @@ SHORT = SimpleNamespace(full=30.0, least=30.0, cell=CELL)
 class Job:
     """A campaign whose launches take as long as planned, times `slower`, on a clock of its own."""
 
-    def __init__(self, folder, launches, *, slower):
+    def __init__(self, launches, *, slower):
         self.now, self.started, self._launches, self._slower = 1000.0, [], launches, slower
-        self.spool_folder, self.planned = folder / "spool", ()
-        self.store = SimpleNamespace()
         self.plan = SimpleNamespace(
             seconds=lambda launches, to_end=True: sum(one.full if to_end else one.least for one in launches),
         )
+
+    def collect_leftovers(self):
+        pass
 
     def todo(self):
         return self._launches
@@ -35,11 +36,11 @@ class Job:
 
 
 @pytest.fixture
-def left(monkeypatch, tmp_path):
+def left(monkeypatch):
     """left(launches, seconds): (launches that were started, how many were not) in a job of so many seconds."""
 
     def run(launches, seconds, *, slower):
-        job = Job(tmp_path, launches, slower=slower)
+        job = Job(launches, slower=slower)
         monkeypatch.setattr(allocation.time, "monotonic", lambda: job.now)
         return job.started, allocation.run_until(time.time() + allocation.RESERVE_SECONDS + seconds, job)
 

@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from dlscale.benchmarks.launch import campaign, preparing, supervisor
+from dlscale.benchmarks.launch import campaign, supervisor
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import load_system
 
@@ -46,13 +46,13 @@ def test_more_ranks_than_memory_holds_are_refused(mistake, tmp_path):
 
 
 def test_a_study_that_was_opened_before_is_not_resumed(mistake, tmp_path, monkeypatch):
-    study = load_study("weak-scaling").model_copy(
-        update={"backends": ["none"], "ranks": [1000], "preset": "tiny", "data": "synthetic", "launches": 1}
-    )
+    study = load_study("weak-scaling", backends=["none"], ranks=[1000], preset="tiny", launches=1)
     with monkeypatch.context() as changed:
-        changed.setattr(preparing, "check_capacity", lambda _: None)
-        made = preparing.prepare_campaign(
+        changed.setattr(campaign, "RANKS_PER_CORE", 1000)
+        changed.setattr(campaign, "RANK_BYTES", {"torch": 1})
+        made = campaign.prepare_campaign(
             study, load_system("local"), environment_name=None, data="synthetic", results=tmp_path
         )
-    made.store.open(campaign.describe_campaign(made) | {"data": "synthetic"})
+    with campaign.open_campaign(made, {"data": "synthetic"}):
+        pass
     assert "1000 ranks in torch are too many for 2 cores" in mistake("resume", "--results", tmp_path)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.launch import environment
-from dlscale.benchmarks.launch.preparing import prepare_campaign
-from dlscale.benchmarks.launch.probe import Probe, cpu_model
+from dlscale.benchmarks.launch import environment, supervisor
+from dlscale.benchmarks.launch.campaign import prepare_campaign
+from dlscale.benchmarks.launch.probe import Probe, describe_node
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems import start as systems
 from dlscale.benchmarks.systems.start import default_environment
@@ -31,7 +31,7 @@ PROBE = Probe(
 
 
 def fingerprint(launcher="mpiexec", versions=VERSIONS, **changes):
-    return PROBE.model_copy(update={"versions": versions} | changes).fingerprint(launcher)
+    return environment.fingerprint(PROBE.model_copy(update={"versions": versions} | changes), launcher)
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_an_environment_has_its_name_wherever_dlscale_is_started(tmp_path, monke
 @pytest.fixture
 def prepared(tmp_path, monkeypatch):
     """prepared(): a campaign where these versions are installed."""
-    local = load_system("local")
+    local = load_system("local").model_copy(update={"launcher": "mpiexec"})
     study = load_study("weak-scaling", system=local, backends=["none"], preset="tiny", ranks=[1], launches=1)
 
     def prepare():
         monkeypatch.setattr(environment, "probe", lambda *_: PROBE)
-        monkeypatch.setattr(environment, "check_mpi", lambda *_, **__: "mpich")
+        monkeypatch.setattr(environment, "with_found_launcher", lambda system, *_: (system, "mpich", ""))
         return prepare_campaign(study, local, environment_name=None, data="synthetic", results=tmp_path)
 
     return prepare
@@ -80,10 +80,12 @@ def prepared(tmp_path, monkeypatch):
 def test_a_launch_gets_nothing_of_a_scheduler_or_what_was_tuned(prepared, monkeypatch):
     for name in ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "https_proxy", "UCX_TLS", "OMP_NUM_THREADS"):
         monkeypatch.setenv(name, "1")
+    monkeypatch.setattr(supervisor, "supervise", lambda prepared, _: prepared)
     campaign = prepared()
-    launch = campaign.prepare(campaign.plan.launches[0])
+    launch = campaign.run(campaign.plan.launches[0])
     assert not {"SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "https_proxy", "UCX_TLS"} & launch.environment.keys()
     assert "UCX_TLS" not in launch.metadata.environment_variables
+    assert launch.metadata.configuration.rules["min_windows"] == 10
 
 
 X86 = "processor\t: 0\ncpu family\t: 25\nmodel name\t: AMD EPYC 9654\n"
@@ -95,10 +97,11 @@ POWER = "processor\t: 0\ncpu\t\t: POWER9, altivec supported\nclock\t\t: 3800.000
     ("text", "model"),
     [
         (X86, "AMD EPYC 9654"),
-        (ARM.format(0, "0xd4f") + ARM.format(1, "0xd4f"), "ARM 0x41/0xd4f"),
+        (ARM.format(0, "0xd4f") + ARM.format(1, "0xd4f"), "0xd4f"),
         (POWER, "POWER9, altivec supported"),
         ("processor\t: 0\nuarch\t: sifive,u74-mc\n", "sifive,u74-mc"),
     ],
 )
-def test_processors_of_every_kind_are_told_apart(text, model):
-    assert cpu_model(text) == model
+def test_processors_of_every_kind_are_told_apart(tmp_path, text, model):
+    (tmp_path / "cpuinfo").write_text(text)
+    assert describe_node(tmp_path / "cpuinfo")["cpu_model"] == model

@@ -1,11 +1,13 @@
 """GPUs: what an environment says of them, and which studies are refused before anything starts."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Count
 from dlscale.benchmarks.launch import environment
-from dlscale.benchmarks.launch.preparing import check_gpus, prepare_campaign
+from dlscale.benchmarks.launch.campaign import prepare_campaign, usable_part
 from dlscale.benchmarks.launch.probe import Probe, SeenGpus, shows_gpus
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
@@ -26,7 +28,7 @@ PROBE = Probe(
 
 
 def fingerprint_of(probe):
-    return probe.fingerprint("mpiexec")
+    return environment.fingerprint(probe, "mpiexec")
 
 
 def reporting(*gpus):
@@ -44,16 +46,14 @@ def plan(**changes):
     return expand(study, environment=".venv", shape=shape(study, system), data=None, policy=system.policy)
 
 
-def seen(framework="torch", num_gpus=2, version="2.13.0", old=()):
-    names = ["NVIDIA A100"] * num_gpus + list(old)
+def seen(framework="torch", num_gpus=2, version="2.13.0"):
     return SeenGpus(
         framework=framework,
         version=version,
-        names=names,
+        names=["NVIDIA A100"] * num_gpus,
         libraries={f"{framework}_cuda": "13.0"},
         backend="nccl",
         library="NCCL 2.28.9",
-        without_tf32=list(old),
     )
 
 
@@ -105,11 +105,10 @@ def test_only_a_study_on_gpus_asks_for_them_in_the_same_question(monkeypatch, tm
         return reporting(seen()) if question.gpus else PROBE
 
     monkeypatch.setattr(environment, "probe", probe)
-    monkeypatch.setattr(environment, "check_mpi", lambda *_, **__: "mpich")
+    monkeypatch.setattr(environment, "with_found_launcher", lambda system, *_: (system, "mpich", ""))
     study = load_study("weak-scaling", backends=["none"], ranks=[1], preset="tiny", device=device)
-    campaign = prepare_campaign(
-        study, load_system("local"), environment_name=None, data="synthetic", results=tmp_path
-    )
+    system = load_system("local").model_copy(update={"launcher": "mpiexec"})
+    campaign = prepare_campaign(study, system, environment_name=None, data="synthetic", results=tmp_path)
     assert [question.gpus for question in questions] == [asked]
     assert ("gpus_torch" in campaign.fingerprint.node) == bool(asked)
 
@@ -131,7 +130,7 @@ def test_gpus_belong_to_the_fingerprint():
 )
 def test_too_few_gpus_are_told_in_one_line(found, ranks, words):
     with pytest.raises(UsageError) as caught:
-        check_gpus(reporting(found), plan(ranks=ranks))
+        usable_part(plan(ranks=ranks), reporting(found), SimpleNamespace(name="x"), launcher="mpiexec")
     for word in words:
         assert word in one_line(caught)
 

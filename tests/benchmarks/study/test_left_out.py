@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.launch.preparing import usable_part
+from dlscale.benchmarks.launch.campaign import usable_part
 from dlscale.collectives.sharding import NAMES as SHARDS
 from dlscale.models import NAMES as WORKLOADS
 from tests.benchmarks.study.plans import cells, on_nodes, plan, tiny, trained
@@ -20,7 +20,9 @@ def nodes_of(planned, backend):
 def here(planned, **problems):
     """What is left of a plan where torch is installed, and these backends cannot be used."""
     report = SimpleNamespace(
-        frameworks=["torch"], problems={f"{name}/torch": text for name, text in problems.items()}
+        frameworks=["torch"],
+        problems={f"{name}/torch": text for name, text in problems.items()},
+        gpus=[],
     )
     return usable_part(planned, report, SimpleNamespace(name="mine"), launcher="mpiexec")
 

@@ -15,7 +15,6 @@ from dlscale.base.strings import visible
 from dlscale.base.variables import HELPER, JOB, LAUNCH, passed_on
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.launch.causes import last_words, who_died
-from dlscale.benchmarks.launch.probe import cpu_model
 from dlscale.benchmarks.records.nodes import batch_job, node_facts
 from dlscale.benchmarks.systems.limits import read_limits
 from dlscale.benchmarks.systems.probe import draft, read_machine, read_network
@@ -169,7 +168,6 @@ HELLO = (
     '{"worker": 0, "session": {"number": 1, "num_workers": 2, "asynchronous": false, "chunk_elements": 8, "regions": '
     '[[4, 0]], "optimizers": [{"name": "SGD", "hyperparameters": {"lr": 0.1, "betas": [0.9, 0.99]}}]}}'
 )
-CPUINFO = "processor: 0\nmodel name: AMD EPYC 7763\nCPU implementer : 0x41\nCPU part : 0xd4f\n\ncpu : POWER9, altivec\n"
 TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "variables of jobs": (in_a_job, "nid00[001-004,7]"),
     "output of schedulers": (
@@ -179,7 +177,6 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
         lambda text: (who_died(text), last_words(text, [])), "PID 12 RUNNING AT x\nEXIT STRING: Killed (signal 9)\n"
     ),
     "version of an MPI": (flavour_of, "HYDRA build details:\n    Version:   4.1.2\nmpiexec (OpenRTE) 4.1.4\n"),
-    "cpuinfo": (cpu_model, CPUINFO),
 }  # fmt: skip
 TARGETS: dict[str, Target] = {
     **{name: text_target(read, text, share=0.4) for name, (read, text) in TEXTS.items()},
