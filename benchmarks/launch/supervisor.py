@@ -71,7 +71,6 @@ def supervise(prepared: PreparedLaunch, store: Store) -> list[Record]:
     KeyboardInterrupt ends the launch, keeps what it had finished, and is raised again.
     """
     make_folder(prepared.spool)
-    # Not forced to the disk: a machine that goes down loses the launch, too.
     write_atomically(prepared.spool / SPEC_FILE, prepared.spec.model_dump_json())
     write_atomically(prepared.spool / METADATA_FILE, prepared.metadata.model_dump_json())
     with signals.deferred():
