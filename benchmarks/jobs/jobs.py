@@ -80,6 +80,8 @@ def cut(
     warnings: list[str] = []
     if limit is None and partition.max_walltime is None:
         warnings.append("the partition's wall-time limit is unknown; set one with --walltime")
+    if (most := max((launch.cell.num_nodes for launch in launches), default=fewest)) < fewest:
+        warnings.append(f"jobs need at most {most} nodes, and the partition bills at least {fewest}")
     limit = limit or (partition.max_walltime.number if partition.max_walltime else math.inf)
     for _, tier in groupby(launches, key=lambda launch: launch.cases[0].block // plan.num_launches):
         units = [tuple(block) for _, block in groupby(tier, key=lambda launch: launch.cases[0].block)]

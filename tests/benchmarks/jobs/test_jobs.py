@@ -212,9 +212,10 @@ def test_one_that_ends_before_its_first_checkpoint_needs_no_more_than_that():
     assert plan.seconds(plan.launches, to_end=False) == plan.seconds(plan.launches)
 
 
-def test_a_partition_bills_its_fewest_nodes():
+def test_a_partition_that_bills_more_nodes_than_needed_is_told():
     partitions = {"regular": {"num_nodes": fact(100), "min_nodes": fact(16)}}
     plan = planned(machine(), nodes=[1, 2])
     (job,), warnings = cut(plan, plan.launches, machine(partitions=partitions), limit=None)
     assert job.num_nodes == 16
     assert "wall-time limit is unknown" in warnings[0]
+    assert warnings[1] == "jobs need at most 2 nodes, and the partition bills at least 16"
