@@ -103,7 +103,8 @@ def check_options(name: str, options: Mapping[str, str | int | float | bool]) ->
 
 def check_setup(name: str, options: Mapping[str, str | int | float | bool], setup: Setup) -> None:
     """Returns if ranks would accept these options in that setup; asked before anything starts. Raises UsageError."""
-    if check := getattr(_module(name), "check_setup", None):
+    module = importlib.import_module(f"dlscale.collectives.{name}")
+    if check := getattr(module, "check_setup", None):
         check(dict(options), setup)
 
 

@@ -284,26 +284,24 @@ class Workload:
         num_samples: int = 1,
         skip_bad: bool = False,
     ) -> Input:
-        """The checked input for a preset: `path`, or the sample that ships with dlscale.
+        """The input for a preset: `path`, which is checked, or the sample that ships with dlscale.
 
-        The path `synthetic` stands for resident tensors. `num_samples` is how many the study needs at
+        The path `synthetic` stands for resident tensors. `num_samples` is how many of the file's the study needs at
         least: one global batch. Raises UsageError if there is no such file, or it cannot be read or does not
         fit the preset.
         """
         if path == SYNTHETIC:
             return Input()
         data, facts = self.data(), self.preset(preset)
-        source = replace(Input(path=path) if path else data.default_input(facts), skip_bad=skip_bad)
+        if path is None:
+            return replace(data.default_input(facts), skip_bad=skip_bad)
+        source = Input(path=path, skip_bad=skip_bad)
         data.check_input(source, facts, num_samples=num_samples)
         return source
 
     def data(self) -> Any:
         """The workload's data module, a `samples.DataModule`; imports no framework."""
         return importlib.import_module(f"dlscale.models.{self.name}.data")
-
-    def data_name(self, source: Input) -> str | None:  # noqa: ARG002
-        """A name and digest of the input that the workload itself knows; None: that of its file or folder."""
-        return None
 
     def num_samples(self, source: Input, preset: Preset) -> int:
         """The number of samples of a checked input that is not synthetic."""

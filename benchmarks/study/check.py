@@ -102,26 +102,30 @@ def _refusals(it: Training) -> Iterator[str]:
     study, row, ranks, own = it.study, it.row, it.num_ranks, it.study.own_models.get(it.facts.name)
     backend = row.name
     it.facts.check_framework(it.framework)
-    check_precision(study.precision, device=study.device)
+    if study.precision != "fp32":
+        check_precision(study.precision, device=study.device)
     if study.device not in row.devices:
         yield f"backend {backend} does not support device {study.device}, only {', '.join(row.devices)}"
     if it.framework not in row.frameworks:
         yield f"backend {backend} does not support {it.framework}, only {', '.join(row.frameworks)}"
     if own and (problem := _of_own_model(it, own)):
         yield f"backend {backend} does not train {it.facts.name}: {problem}; leave it out"
-    check_algorithm(backend, it.options, framework=it.framework, algorithm=it.algorithm)
-    rules = read_algorithm(it.algorithm, study.algorithm_options.get(it.algorithm))
     setup = Setup(
         framework=it.framework, num_ranks=ranks, num_servers=it.num_servers, device=study.device,
         compiled=study.compiled, one_machine=it.shape.num_nodes(ranks + it.num_servers) == 1,
         cores_per_rank=it.shape.cores_per_rank, threads_per_rank=it.shape.threads_per_rank,
     )  # fmt: skip
-    if hasattr(rules, "check_setup"):
-        rules.check_setup(setup)
-    check_sharding(
-        backend, it.options, framework=it.framework, shard=it.shard, algorithm=it.algorithm, device=study.device,
-        compiled=study.compiled,
-    )  # fmt: skip
+    rules = None
+    if it.algorithm != SYNC:
+        check_algorithm(backend, it.options, framework=it.framework, algorithm=it.algorithm)
+        rules = read_algorithm(it.algorithm, study.algorithm_options.get(it.algorithm))
+        if hasattr(rules, "check_setup"):
+            rules.check_setup(setup)
+    if it.shard != NONE:
+        check_sharding(
+            backend, it.options, framework=it.framework, shard=it.shard, algorithm=it.algorithm, device=study.device,
+            compiled=study.compiled,
+        )  # fmt: skip
     if own and it.shard != NONE and (own.whole_tensors or (it.shard == PARAMETERS and own.whole_network)):
         yield f"shard={it.shard} with {own.file}: {own.whole_tensors or own.whole_network}; choose another shard"
     if it.num_servers > ranks:
@@ -211,8 +215,10 @@ def check_study(study: Study) -> None:
         raise UsageError(problem)
     for backend, algorithm in product(study.backends, study.algorithms):
         for variant in study.variants(backend, algorithm):
-            check_options(backend, variant.backend_options.get(backend, {}))
-            read_algorithm(algorithm, variant.algorithm_options.get(algorithm))
+            if options := variant.backend_options.get(backend):
+                check_options(backend, options)
+            if options := variant.algorithm_options.get(algorithm):
+                read_algorithm(algorithm, options)
 
 
 def _of_study(study: Study) -> Iterator[str]:

@@ -140,7 +140,7 @@ def _check_left(study: Study, shape: Shape, made: Sequence[Training], refused: R
         keys: set[tuple[object, ...]] = {(name, getattr(it.study, name)) for name in AXES}
         keys |= {("workload", it.facts.name), ("algorithm", it.algorithm)}
         carries = it.algorithm in it.row.algorithms
-        carries &= it.shard in (NONE, *carried_shards(it.row.name, it.framework))
+        carries &= it.shard == NONE or it.shard in carried_shards(it.row.name, it.framework)
         if carries and not study.every_backend:
             keys.add(("backend", it.row.name, str(it.options)))
         if not study.every_framework:
@@ -190,7 +190,8 @@ def _inputs(study: Study, made: Sequence[Training], data: str | None) -> Inputs:
         )
         if study.target:
             study.target.check_held_out(it.facts, it.preset, source, needed=it.global_batch)
-        known = "synthetic" if source.path is None else it.facts.data_name(source) or data_name(source.path)
+        own = study.own_models.get(name)
+        known = "synthetic" if source.path is None else own.data if own else data_name(source.path)
         inputs[name] = (source.path, known)
     return inputs
 

@@ -19,7 +19,7 @@ NAMES = (SYNC, "easgd", "downpour")
 
 def round_steps(name: str, options: Mapping[str, Any] | None = None) -> int:
     """Steps in which ranks exchange once: an algorithm's interval, or 1. Raises UsageError."""
-    return int(getattr(read_algorithm(name, options), "interval", 1))
+    return 1 if name == SYNC else int(getattr(read_algorithm(name, options), "interval", 1))
 
 
 def read_algorithm(name: str, options: Mapping[str, Any] | None = None) -> Any:

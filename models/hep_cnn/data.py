@@ -235,8 +235,7 @@ def check_input(source: Input, preset: Preset, *, num_samples: int = 1) -> None:
     if source.path is None:
         return
     paths = find_files(source.path)
-    if source.path != _SAMPLE:
-        examine(paths, NEEDS)
+    examine(paths, NEEDS)
     with EventFiles(paths) as events:
         for file in events.files:
             _check_layout(file, preset)

@@ -108,10 +108,6 @@ class OwnWorkload(Workload):
 
         return OwnData(self.model, self.place)
 
-    def data_name(self, source: Input) -> str | None:
-        """A digest of the samples: those of a generator are in no file."""
-        return None if source.synthetic else self.model.data
-
     def num_samples(self, source: Input, preset: Preset) -> int:  # noqa: ARG002
         """The number that was counted when the study began."""
         return self.model.num_samples
