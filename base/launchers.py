@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from dlscale.base.hostlist import compress_hostlist
@@ -35,6 +34,10 @@ class Start:
     variables: Mapping[str, str]
     program: Sequence[str]
     folder: str = ""  # of the launch, for the launcher's own files
+    # Of mpiexec alone.
+    mpiexec: str = "mpiexec"
+    flavour: Flavour = "mpich"
+    oversubscribed: bool = False
 
     @property
     def num_nodes(self) -> int:
@@ -192,17 +195,15 @@ def _aprun(start: Start) -> list[str]:
     return ["aprun", *options, *sets, *start.launch_options, *start.program]
 
 
-def _mpiexec(
-    start: Start, *, flavour: Flavour = "mpich", path: str = "mpiexec", oversubscribed: bool = False
-) -> list[str]:
+def _mpiexec(start: Start) -> list[str]:
     """The command line of MPICH, Intel MPI and Open MPI, whose options differ; over nodes, or on this machine.
 
     Launchers do not bind: each rank binds itself to its cores, the same way under every launcher.
     """
-    line, where = [path], []
-    if flavour == "openmpi":
-        over = ":OVERSUBSCRIBE" if oversubscribed else ""
-        where = ["--map-by", f"slot{over}"] if oversubscribed else []
+    line, where = [start.mpiexec], list[str]()
+    if start.flavour == "openmpi":
+        over = ":OVERSUBSCRIBE" if start.oversubscribed else ""
+        where = ["--map-by", f"slot{over}"] if over else []
         if start.nodes:
             hosts = ",".join(f"{node}:{start.ranks_per_node}" for node in start.nodes)
             where = ["--host", hosts, "--map-by", f"ppr:{start.ranks_per_node}:node{over}"]
@@ -212,18 +213,18 @@ def _mpiexec(
     else:
         if start.nodes:
             where = ["-hosts", ",".join(start.nodes), "-ppn", str(start.ranks_per_node)]
-        elif flavour == "mpich":
+        elif start.flavour == "mpich":
             # What its own configuration may say of schedulers and other hosts means nothing here.
             line += ["-launcher", "fork", "-rmk", "user"]
         # Intel's launcher binds by default; 2021.14 has no option against it.
-        bind = ["-bind-to", "none"] if flavour == "mpich" else ["-genv", "I_MPI_PIN", "0"]
+        bind = ["-bind-to", "none"] if start.flavour == "mpich" else ["-genv", "I_MPI_PIN", "0"]
         sets = [word for name, value in start.variables.items() for word in ("-genv", name, value)]
     line += ["-n", str(start.num_ranks), *where, *bind, *sets, *start.launch_options, *start.program]
-    return [*_RESPECT, *line] if flavour == "intelmpi" and start.nodes else line
+    if start.flavour == "intelmpi" and start.nodes:
+        # Inside a batch job Intel's launcher would follow the scheduler's placement and ignore -ppn.
+        return ["env", "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=0", *line]
+    return line
 
-
-# Inside a batch job Intel's launcher would follow the scheduler's placement and ignore -ppn.
-_RESPECT = ("env", "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=0")
 
 # A process asks for the first one's variables first. torchrun runs inside all others. Slurm's come last: a job's script
 # has them too, and another launcher may run inside.
@@ -308,20 +309,6 @@ LAUNCHERS = {
         death=re.compile(r"^srun: error: \S+: tasks? (?P<rank>\d+)[-,\d]*: (?P<how>[^\n]+)", re.MULTILINE),
     ),
 }
-
-
-def command_line(
-    launcher: str,
-    start: Start,
-    *,
-    mpiexec_path: Path = Path("mpiexec"),
-    flavour: Flavour | None = None,
-    oversubscribed: bool = False,
-) -> list[str]:
-    """The command line that starts a program. The last three are for mpiexec alone; without a flavour it is MPICH's."""
-    if launcher == "mpiexec" and flavour:
-        return _mpiexec(start, flavour=flavour, path=str(mpiexec_path), oversubscribed=oversubscribed)
-    return LAUNCHERS[launcher].command(start)
 
 
 def flavour_of(version_text: str) -> Flavour | None:

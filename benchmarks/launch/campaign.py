@@ -21,7 +21,7 @@ from typing import Literal
 
 import psutil
 
-from dlscale.base import definitions, launchers, redaction
+from dlscale.base import definitions, redaction
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.base.launchers import LAUNCHERS, Flavour
@@ -111,13 +111,15 @@ class Campaign:
             ranks_per_node=self._ranks_per_node(launch) if has_jobs else cell.num_processes,
         )
         unnamed = cell.num_nodes if has_jobs and not self.nodes else 0
-        return launchers.command_line(
-            self.system.launcher,
-            replace(start, folder=str(spool), unnamed_nodes=unnamed),
-            mpiexec_path=self.installation.mpiexec,
-            flavour=self.flavour,
+        start = replace(
+            start,
+            folder=str(spool),
+            unnamed_nodes=unnamed,
+            mpiexec=str(self.installation.mpiexec),
+            flavour=self.flavour or "mpich",
             oversubscribed=not has_jobs and self.plan.sharing(cell) > 1,
         )
+        return LAUNCHERS[self.system.launcher].command(start)
 
     def variables(self, launch: Launch) -> dict[str, str]:
         """What a launch sets in its ranks' environment.

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from dlscale.base import launchers
 from dlscale.base.errors import UsageError
+from dlscale.base.launchers import LAUNCHERS, Start
 from dlscale.base.schedulers import job_nodes
 from dlscale.benchmarks.launch.environment import probe, with_found_launcher
 from dlscale.benchmarks.launch.probe import Question
@@ -66,7 +66,7 @@ class Machine:
         placed = system.placement.variables if system.placement else {}
         variables = {**installation.variables, **placed, **THREADS, **order.variables}
         program = [str(installation.python), *arguments]
-        start = launchers.Start(
+        start = Start(
             num_ranks=order.num_ranks, ranks_per_node=per_node, variables=variables, program=program
         )
         if self.nodes:
@@ -78,13 +78,13 @@ class Machine:
                 variables=variables,
                 program=program,
             )
-        return launchers.command_line(
-            system.launcher,
+        start = replace(
             start,
-            mpiexec_path=installation.mpiexec,
-            flavour=None if installation.mpi == "detect" else installation.mpi,
+            mpiexec=str(installation.mpiexec),
+            flavour="mpich" if installation.mpi == "detect" else installation.mpi,
             oversubscribed=per_node > len(self.cpus),
         )
+        return LAUNCHERS[system.launcher].command(start)
 
 
 def this_node(names: Sequence[str], collectives: Sequence[Collective]) -> Machine:

@@ -5,11 +5,10 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from dlscale.base.launchers import Flavour, Start, command_line, flavour_of
+from dlscale.base.launchers import LAUNCHERS, Flavour, Start, flavour_of
 
 PROGRAM = ["python", "-m", "dlscale.benchmarks.rank.worker", "spool/x"]
 
@@ -18,10 +17,8 @@ def line(flavour: Flavour, *, num_ranks: int = 2, oversubscribed: bool = False) 
     """The command line of mpiexec on this machine."""
     variables = {"OMP_NUM_THREADS": "1"}
     start = Start(num_ranks=num_ranks, ranks_per_node=num_ranks, variables=variables, program=PROGRAM)
-    path = Path("/env/bin/mpiexec")
-    return " ".join(
-        command_line("mpiexec", start, flavour=flavour, mpiexec_path=path, oversubscribed=oversubscribed)
-    )
+    mpi = {"flavour": flavour, "mpiexec": "/env/bin/mpiexec", "oversubscribed": oversubscribed}
+    return " ".join(LAUNCHERS["mpiexec"].command(replace(start, **mpi)))
 
 
 WORKER = "python -m dlscale.benchmarks.rank.worker spool/x"
@@ -104,7 +101,7 @@ SET = "env KMP_AFFINITY=fine,compact,1,0 'ODD=a $b {{c}}' "
     ],
 )
 def test_launchers_of_schedulers(launcher: str, line: str):
-    assert shlex.join(command_line(launcher, START)) == line
+    assert shlex.join(LAUNCHERS[launcher].command(START)) == line
 
 
 def test_torchrun_on_one_machine_meets_in_a_file_of_the_launch():
@@ -114,13 +111,13 @@ def test_torchrun_on_one_machine_meets_in_a_file_of_the_launch():
         "--rdzv-backend c10d --rdzv-endpoint /s/rendezvous --rdzv-conf store_type=file --no-python python x.py"
     )
     own = "env A=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
-    assert shlex.join(command_line("torchrun", start)) == f"{own} {agent}"
+    assert shlex.join(LAUNCHERS["torchrun"].command(start)) == f"{own} {agent}"
     step = "--nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=272"
-    in_job = shlex.join(command_line("torchrun", replace(start, unnamed_nodes=1)))
+    in_job = shlex.join(LAUNCHERS["torchrun"].command(replace(start, unnamed_nodes=1)))
     assert in_job.startswith(f"{own} srun {step} ")
     assert in_job.endswith(f" agent {agent}")
     with pytest.raises(ValueError, match="torchrun cannot spread 7 ranks over 2 nodes by 4"):
-        command_line("torchrun", replace(START, num_ranks=7))
+        LAUNCHERS["torchrun"].command(replace(START, num_ranks=7))
 
 
 @pytest.mark.parametrize(
@@ -145,12 +142,12 @@ def test_torchrun_on_one_machine_meets_in_a_file_of_the_launch():
 )
 def test_mpiexec_over_nodes(flavour: Flavour, line: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    command = command_line("mpiexec", START, flavour=flavour, mpiexec_path=Path("/m/mpiexec"))
+    command = LAUNCHERS["mpiexec"].command(replace(START, flavour=flavour, mpiexec="/m/mpiexec"))
     assert shlex.join(command) == line
 
 
 def test_oversubscribed_open_mpi_over_nodes(monkeypatch: pytest.MonkeyPatch):
-    command = command_line("mpiexec", START, flavour="openmpi", oversubscribed=True)
+    command = LAUNCHERS["mpiexec"].command(replace(START, flavour="openmpi", oversubscribed=True))
     assert "--map-by ppr:4:node:OVERSUBSCRIBE" in " ".join(command)
 
 
@@ -159,7 +156,7 @@ def test_what_cannot_be_said_is_an_error():
         nodes=("a", "b"), num_ranks=3, ranks_per_node=2, cpus_per_rank=1, variables={}, program=PROGRAM
     )
     with pytest.raises(ValueError, match="cannot spread 3 ranks over 2 nodes by 2"):
-        command_line("jsrun", start)
+        LAUNCHERS["jsrun"].command(start)
 
 
 def test_binding_imports_nothing_heavy():

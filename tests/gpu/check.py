@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -177,8 +177,8 @@ def contracts(framework, sizes, logs, installation, flavour, device) -> Iterator
         }
         size = num_ranks + num_servers
         start = launchers.Start(num_ranks=size, ranks_per_node=size, variables=variables, program=program)
-        path = installation.mpiexec
-        command = launchers.command_line("mpiexec", start, flavour=flavour, mpiexec_path=path)
+        start = replace(start, mpiexec=str(installation.mpiexec), flavour=flavour)
+        command = launchers.LAUNCHERS["mpiexec"].command(start)
         title = f"{title} on {num_ranks} rank{'s' * (num_ranks > 1)}"
         return Step(title=title, command=command, variables=variables)
 

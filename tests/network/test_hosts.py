@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.base.launchers import Start, command_line
+from dlscale.base.launchers import LAUNCHERS, Start
 from tests.network.hosts import WITH_PARENT, addresses
 
 NUM_HOSTS, RANKS_PER_HOST = 4, 2
@@ -119,7 +119,7 @@ def test_ranks_of_torchrun_meet_at_the_first_host(tmp_path):
         program=(sys.executable, "-P", "-c", OF_THE_PLANE, str(tmp_path)),
         folder=str(tmp_path),
     )
-    line = command_line("torchrun", start)
+    line = LAUNCHERS["torchrun"].command(start)
     said = run_on_hosts("-c", AGENT, *line[line.index("agent") + 1 :], ranks_per_host=1)
     (told,) = [line for line in said.splitlines() if line.startswith("[(")]
     assert eval(told) == [(f"h{1 + rank // 2}", rank, 28) for rank in range(8)]  # noqa: S307  our own words

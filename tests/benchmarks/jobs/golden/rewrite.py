@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 from dlscale.base import definitions
 from dlscale.base.batch import JobRequest
-from dlscale.base.launchers import Flavour, command_line
+from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.benchmarks.jobs.script import batch_script
 from dlscale.benchmarks.systems.start import start_on
 from dlscale.benchmarks.systems.system import System, load_system
@@ -68,7 +69,7 @@ def _launch(system: System) -> list[str]:
     stated = system.environments["site"].mpi
     flavour: Flavour = "mpich" if stated == "detect" else stated
     with patch.object(os, "geteuid", return_value=1000):  # Open MPI wants to hear it from root
-        return command_line(system.launcher, start, flavour=flavour)
+        return LAUNCHERS[system.launcher].command(replace(start, flavour=flavour))
 
 
 def main() -> None:
