@@ -143,20 +143,3 @@ def refuse_links(folders: Iterable[Path]) -> None:
             raise UsageError(
                 f"{folder} is a symbolic link, which is not followed here; put a folder there, or remove the link"
             )
-
-
-@contextmanager
-def all_or_nothing(folder: Path) -> Iterator[Path]:
-    """A new folder inside `folder`, made if needed, whose files move there when the body is done, or are deleted.
-
-    A move takes no room on the disk: where it is full, the files that are in `folder` stay as they were, all of them.
-    Raises UsageError as `make_folder`.
-    """
-    make_folder(folder, option="--out or --results")
-    with tempfile.TemporaryDirectory(prefix=".", suffix=".staged", dir=folder) as place:
-        try:
-            yield Path(place)
-        except UsageError as error:  # as if the files had been written where they belong
-            raise UsageError(str(error).replace(place, str(folder))) from None
-        for path in sorted(Path(place).iterdir()):
-            path.replace(folder / path.name)

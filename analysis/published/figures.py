@@ -25,7 +25,7 @@ from dlscale.analysis.published.checks import own_points
 from dlscale.analysis.published.values import HALF_WIDTH, PLACES, factor
 from dlscale.analysis.render.figures import NO_DATE
 from dlscale.analysis.render.text import as_csv
-from dlscale.base.files import all_or_nothing
+from dlscale.base.files import make_folder
 
 MIN_VALUES = 3  # for a curve to be drawn for its published values alone
 STROKES = ("x", "+", "1", "2", "3", "4")  # marks of published series
@@ -101,19 +101,19 @@ def write_figures(
 ) -> list[Path]:
     """Draw figures into the folder, `<id>.png`, `.pdf`, `.svg` and `.csv`, and return the paths.
 
-    `paper` is a printed width in inches: panels then stand below each other. Raises UsageError where one file cannot be
-    written; those of an earlier call then stay, all of them.
+    `paper` is a printed width in inches: panels then stand below each other. Raises UsageError for a folder that cannot
+    be written to.
     """
     theme.use()
     paths = []
-    with all_or_nothing(folder) as place:
-        for figure, panels in drawn:
-            picture, rows = draw(figure, panels, paper=paper), pd.concat([rows for _, rows in panels])
-            for ending, no_date in NO_DATE.items():
-                picture.savefig(place / f"{figure.id}.{ending}", metadata=no_date, dpi=200)
-            plt.close(picture)
-            (place / f"{figure.id}.csv").write_text(as_csv(rows), encoding="utf-8")
-            paths += [folder / f"{figure.id}.{ending}" for ending in (*NO_DATE, "csv")]
+    make_folder(folder, option="--out or --results")
+    for figure, panels in drawn:
+        picture, rows = draw(figure, panels, paper=paper), pd.concat([rows for _, rows in panels])
+        for ending, no_date in NO_DATE.items():
+            picture.savefig(folder / f"{figure.id}.{ending}", metadata=no_date, dpi=200)
+        plt.close(picture)
+        (folder / f"{figure.id}.csv").write_text(as_csv(rows), encoding="utf-8")
+        paths += [folder / f"{figure.id}.{ending}" for ending in (*NO_DATE, "csv")]
     return paths
 
 

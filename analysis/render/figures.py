@@ -16,7 +16,7 @@ from dlscale.analysis.finding import Drawing, Finding, of_trainings
 from dlscale.analysis.load import Study
 from dlscale.analysis.render.text import as_csv
 from dlscale.analysis.text import error_text, escape_latex
-from dlscale.base.files import all_or_nothing, write_atomically
+from dlscale.base.files import make_folder, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,21 +112,22 @@ def write(
 ) -> list[Path]:
     """Write figures as PNG, PDF and SVG, each with the CSV of its rows; returns the paths of the PNG files.
 
-    A printed one (`width`) has a LaTeX file with its caption, which begins with `warning`. Where one file cannot be
-    written, UsageError is raised and those of an earlier call stay, all of them.
+    A printed one (`width`) has a LaTeX file with its caption, which begins with `warning`. Raises UsageError where one
+    cannot be written.
     """
     paths, found = [], drawn(study, findings, only=only, backends=backends, width=width)
-    with theme.used(PAPER if width else {}), all_or_nothing(folder) as place:
+    make_folder(folder, option="--out or --results")
+    with theme.used(PAPER if width else {}):
         for stem, drawing, finding, rows, figure in found:
-            save(figure, place / stem, origin=study.origin)
+            save(figure, folder / stem, origin=study.origin)
             if not width:  # the page has the same drawing
-                study.drawn[stem] = as_element((place / f"{stem}.svg").read_text(encoding="utf-8"))
-            write_atomically(place / f"{stem}.csv", as_csv(finding.exported(rows)), mode=0o644)
+                study.drawn[stem] = as_element((folder / f"{stem}.svg").read_text(encoding="utf-8"))
+            write_atomically(folder / f"{stem}.csv", as_csv(finding.exported(rows)), mode=0o644)
             if width:
                 training = str(rows["training"].iloc[0]) if "training" in rows else finding.title
                 caption = " ".join(filter(None, (warning, f"{training}.", drawing.about)))
                 text = latex(caption, name=stem, width=width, origin=f"{study.origin}; {study.commands}")
-                write_atomically(place / f"{stem}.tex", text, mode=0o644)
+                write_atomically(folder / f"{stem}.tex", text, mode=0o644)
             paths.append(folder / f"{stem}.png")
     return paths
 

@@ -8,7 +8,6 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.base.files import (
     APPENDED,
-    all_or_nothing,
     locked,
     make_folder,
     open_regular,
@@ -98,21 +97,3 @@ def test_a_file_that_the_user_named_may_be_a_link(tmp_path):
     assert read_regular(path, links=True) == b"mine"
     with pytest.raises(OSError, match="symbolic link"):
         read_regular(path)
-
-
-def test_files_come_all_together_or_not_at_all(tmp_path):
-    folder = tmp_path / "figures"
-    with all_or_nothing(folder) as place:
-        for name in "ab":
-            write_atomically(place / name, "old")
-        assert not (folder / "a").exists()
-
-    def fail():
-        with all_or_nothing(folder) as place:
-            write_atomically(place / "a", "new")
-            (place / "b").mkdir()  # nothing can be renamed to it
-            write_atomically(place / "b", "new")
-
-    with pytest.raises(UsageError, match=f"cannot write {folder}/b: .*; earlier files"):
-        fail()
-    assert {path.name: path.read_text() for path in folder.iterdir()} == {"a": "old", "b": "old"}
