@@ -83,9 +83,8 @@ def _placed(study: Study, record: PredictionRecord) -> dict[str, Any]:
     for name, value in zip(SIZE, (record.num_ranks, record.num_all_nodes, record.num_servers), strict=True):
         at = at[at[name] == value]
     measured = at.sort_values("evidence", ascending=False).to_dict("records")  # measured before emulated
-    options = dict(record.backend_options)
-    options |= {"algorithm": record.exchange_algorithm} if record.exchange_algorithm else {}
-    curve = f"{record.carrier} ({settings_text(options)})" if options else record.carrier
+    options = settings_text(record.backend_options)
+    curve = f"{record.carrier} ({options})" if options else record.carrier
     row: dict[str, Any] = {name: own[name].iloc[0] for name in ("family", "training", *STATED[:-1])}
     row |= {
         "backend": record.backend,
@@ -120,7 +119,7 @@ def _is_same(record: PredictionRecord, row: Mapping[str, Any]) -> bool:
     def modelled(text: str) -> set[str]:
         return {part for part in text.split(", ") if part.partition("=")[0] not in HARMLESS | {""}}
 
-    is_usual = row["algorithm"] == SYNC and row["split"] == 1 and not record.exchange_algorithm
+    is_usual = row["algorithm"] == SYNC and row["split"] == 1
     same = row["backend"] == record.backend and row["shard"] == record.shard
     options = settings_text(record.backend_options)
     return is_usual and same and modelled(row["backend_options"]) == modelled(options)

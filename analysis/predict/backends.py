@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
@@ -192,11 +192,6 @@ def rule_of(
         name, value = next(iter(left.items()))
         raise UsageError(f"predictions do not model {backend}.{name}={value}; leave it out")
     return rule
-
-
-def with_algorithm(rule: ExchangeRule, algorithm: Algorithm | None) -> ExchangeRule:
-    """The rule with another algorithm between nodes; servers keep theirs."""
-    return rule if algorithm is None or rule.serves else replace(rule, fixed_algorithm=algorithm)
 
 
 def _over_collective(

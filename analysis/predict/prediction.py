@@ -44,7 +44,7 @@ SURE = 0.95  # of the replicates, in which one of two backends is faster
 FASTER = 1.01  # times as fast: nearer than predictions are to measured exchanges
 BATCH, STRAGGLERS, EXPOSED = "batch effect", "stragglers", "exposed communication"
 # Fields of a record that a scenario has.
-OF_SCENARIO = ("exchange_algorithm", "shard", "scaling_mode", "num_replicates", "doubts")
+OF_SCENARIO = ("shard", "scaling_mode", "num_replicates", "doubts")
 UPDATE = "update of a part"  # a gain where optimizers are sharded
 
 

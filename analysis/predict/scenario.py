@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from dlscale.analysis.predict.backends import ExchangeRule, rule_of, with_algorithm
+from dlscale.analysis.predict.backends import ExchangeRule, rule_of
 from dlscale.analysis.predict.costs import Coordination, Serving, contention_cost, serving_cost, table_of
-from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.network import (
     ASSUMED,
     Limits,
@@ -55,7 +54,6 @@ class Scenario:
     doubts: tuple[str, ...] = ()  # why it is not to be trusted
     assumed: tuple[Origin, ...] = ()  # of the backend
     backend_options: Mapping[str, Any] = field(default_factory=dict)  # that `rule` was made from
-    exchange_algorithm: str = ""  # in the place of the backend's own; empty: its own
     shard: str = NONE  # what of the training's state each rank has only its part of
     step_error: float = 0.0  # of predicted steps where some were measured, as a logarithm (`calibration`)
 
@@ -78,7 +76,6 @@ def scenario_of(
     num_servers: Callable[[int], int] = lambda _: 1,
     ranks_per_node: int | None = None,
     batch: int | None = None,
-    algorithm: Algorithm | None = None,
     shard: str = NONE,
 ) -> Scenario:
     """The scenario of one backend; what is None is the system's, the profile's or the preset's. Raises UsageError.
@@ -114,7 +111,7 @@ def scenario_of(
         network=network,
         profile=profile,
         noise=noise_of_steps(profile.step_seconds, profile.variation),
-        rule=with_algorithm(replace(rule, backend=backend), algorithm),
+        rule=replace(rule, backend=backend),
         scaling_mode=scaling_mode,
         batch=batch or own,
         ranks_per_node=per_node,
@@ -122,7 +119,6 @@ def scenario_of(
         serving=serving_cost(system, backend, profile.framework, num_tensors=len(profile.gradients)),
         contention=taken,
         backend_options=backend_options,
-        exchange_algorithm=algorithm if algorithm and not rule.serves else "",
     )
 
 
@@ -167,13 +163,12 @@ def origins_of(scenario: Scenario) -> list[Origin]:
     return list(dict.fromkeys([*found, *scenario.assumed]))
 
 
-def doubled_sizes(scenarios: Sequence[Scenario]) -> list[int]:
-    """1, 2, 4 ... while the machine has as many nodes and the batch as many samples as all scenarios need."""
+def doubled_sizes(scenario: Scenario) -> list[int]:
+    """1, 2, 4 ... while the machine has as many nodes and the batch as many samples as it needs."""
     sizes = [1]
     while len(sizes) < 30:
         try:
-            for scenario in scenarios:
-                check_sizes(scenario, [2 * sizes[-1]])
+            check_sizes(scenario, [2 * sizes[-1]])
         except UsageError:
             break
         sizes.append(2 * sizes[-1])

@@ -51,14 +51,12 @@ def prediction_row(record: PredictionRecord) -> dict[str, Any]:
         ends = {"": band.center, "_low": band.low, "_high": band.high, "_n": record.num_replicates}
         row |= {f"{name}{end}": value for end, value in ends.items()}
     tokens = tokens_per_sample(record)
-    options = dict(record.backend_options)
-    if record.exchange_algorithm:
-        options["algorithm"] = record.exchange_algorithm
+    options = settings_text(record.backend_options)
     per_node = plural(record.num_ranks / record.num_nodes, "rank")
     batch = f"{record.batch} samples per {'rank' if record.scaling_mode == 'weak' else 'step'}"
     return row | {
-        "backend_options": settings_text(record.backend_options),
-        "curve": f"{record.carrier} ({settings_text(options)})" if options else record.carrier,
+        "backend_options": options,
+        "curve": f"{record.carrier} ({options})" if options else record.carrier,
         "training": f"{record.workload} {record.preset} in {record.framework}, {record.scaling_mode} scaling on "
         f"{record.system}, {batch}, {per_node} per node",
         "tokens_per_second": record.samples_per_second.center * tokens if tokens else np.nan,
@@ -109,7 +107,8 @@ def answer(frame: pd.DataFrame) -> str:
 
 
 def _answer(rows: pd.DataFrame, *, several: bool) -> str:
-    last = rows[rows["num_nodes"] == rows["num_nodes"].max()].to_dict("records")
+    most = rows.groupby("curve")["num_nodes"].max().min()  # that all have
+    last = rows[rows["num_nodes"] == most].to_dict("records")
     first = last[0]
     best = max(last, key=lambda row: row["samples_per_second"])
     what = f"{workload_title(first['workload'])} ({first['framework']}): " if several else ""
@@ -154,7 +153,6 @@ COLUMNS = {
     "scaling_mode": Column("weak: samples per rank are constant; strong: those of a step"),
     "backend": Column("backend"),
     "backend_options": Column("its options"),
-    "exchange_algorithm": Column("between nodes, in the place of the backend's own; empty: its own"),
     "shard": Column("what of the training's state each rank has only its part of"),
     "training": PLACE["training"],
     "curve": Column("backend with its options", "backend"),

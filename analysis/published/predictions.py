@@ -28,7 +28,7 @@ from dlscale.analysis.predict.scenario import Scenario
 from dlscale.analysis.predict.timeline import BucketExchange, pipelined, step_seconds
 from dlscale.analysis.published.catalogue import FOLDER, RATIOS, Figure, Panel, Published
 from dlscale.analysis.published.claims import AnyCurve, DeviceCurve, Publication, Range, SystemCurve, x_of
-from dlscale.base.parsing import parse_toml
+from dlscale.base.definitions import parse_tables
 from dlscale.benchmarks.systems.system import load_system
 
 REPLICATES, STEPS = 2000, 10
@@ -49,7 +49,7 @@ def band_of(values: Floats) -> Floats:
 @cache
 def networks() -> Mapping[str, Parts]:
     """Network -> gradients in the order of backpropagation: (bytes, ready after that share of it, variables)."""
-    tables: Mapping[str, Parts] = parse_toml((FOLDER / "networks.toml").read_text(encoding="utf-8"))
+    tables: Mapping[str, Parts] = parse_tables((FOLDER / "networks.toml").read_text(encoding="utf-8"))
     return tables
 
 

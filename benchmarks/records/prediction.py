@@ -68,7 +68,6 @@ class PredictionRecord(Frozen):
     framework: Name
     backend: Name
     backend_options: dict[Text, Setting] = {}
-    exchange_algorithm: Text = ""  # between nodes, in the place of the backend's own; empty: its own
     shard: Name = where_given(NONE)  # what of the training's state each rank has only its part of
     scaling_mode: ScalingMode
     num_ranks: Count
@@ -130,7 +129,8 @@ def read_predictions(path: Path) -> list[PredictionRecord]:
     records = []
     for number, line in enumerate(lines, 1):
         try:
-            records.append(PredictionRecord.model_validate_json(line))
+            known = line.replace(b'"exchange_algorithm":"",', b"")  # of earlier versions
+            records.append(PredictionRecord.model_validate_json(known))
         except ValidationError as error:
             problem = first_problem(error).removeprefix("the file: ")
             raise UsageError(f"{path}, line {number}, is no prediction: {problem}; {AGAIN}") from None

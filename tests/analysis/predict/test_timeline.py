@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.predict import backends
-from dlscale.analysis.predict.backends import Bucket, rule_of, with_algorithm
+from dlscale.analysis.predict.backends import Bucket, rule_of
 from dlscale.analysis.predict.profile import ComputedStep, Gradient
 from dlscale.analysis.predict.timeline import BucketExchange, step_seconds
 from dlscale.base.errors import UsageError
@@ -128,8 +128,7 @@ def test_the_algorithm_follows_from_the_size():
     ]
     assert [mpi.algorithm(n) for n in (2048, 4096)] == ["recursive_doubling", "halving_doubling"]
     assert rule("gloo").algorithm(8) == "ring"
-    assert with_algorithm(ring, "halving_doubling").algorithm(26 * MIB) == "halving_doubling"
-    assert with_algorithm(rule("grpc_ps"), "halving_doubling").algorithm(8) == "parameter_servers"
+    assert rule("grpc_ps").algorithm(8) == "parameter_servers"
 
 
 def test_the_ring_changes_algorithms_where_its_engine_does():

@@ -60,7 +60,7 @@ SYSTEMS = ("local", "cori")
 FIXED = (
     "predict weak-scaling --system cori --backends ring --nodes 1:64:x2 --set batch=16 --json",
     "predict strong-scaling --system cori --backends grpc_ps --nodes 1:8:x2 --set servers=1:1 --json",
-    "predict weak-scaling --system cori --algorithm two_level_ring --set preset=small --json",
+    "predict weak-scaling --system cori --set preset=small --json",
     "system show cori", "status --results results", "report weak-scaling --results results",
     "compare a b --by backend,framework --ranks 2,4", "doctor --help", "new --help",
     "figures --published goyal-8 --for paper",
