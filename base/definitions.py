@@ -6,7 +6,8 @@ A mistake in a definition is a `UsageError` that names the file, the field, what
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -16,7 +17,6 @@ from pydantic_core import ErrorDetails
 
 from dlscale.base.errors import UsageError, unknown
 from dlscale.base.files import read_regular
-from dlscale.base.parsing import parse_toml
 from dlscale.base.strings import visible
 
 
@@ -36,7 +36,36 @@ class Frozen(BaseModel):
 
 
 LARGEST_BYTES = 16 << 20  # of a definition
+LARGEST_INTEGER = 2**64
+DEEPEST = 64  # tables in tables
 M = TypeVar("M", bound=BaseModel)
+
+
+def parse_tables(text: Any, parse: Callable[[Any], Any] = tomllib.loads) -> dict[str, Any]:
+    """The tables of a TOML text, or the object of JSON with `parse=json.loads`.
+
+    Raises ValueError for whatever is wrong. The parsers alone raise RecursionError too, and pass on what ends with a
+    traceback where a program uses it: deep tables, integers that no float can hold, halves of characters.
+    """
+    try:
+        tables = parse(text)
+        within = [(tables, 0)]
+        while within:
+            value, depth = within.pop()
+            if depth > DEEPEST:
+                raise RecursionError
+            if isinstance(value, str):
+                value.encode()
+            elif isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+                raise ValueError(f"an integer is larger than {LARGEST_INTEGER}")
+            elif isinstance(value, dict | list):
+                items = [*value, *value.values()] if isinstance(value, dict) else value
+                within += [(item, depth + 1) for item in items]
+    except RecursionError:
+        raise ValueError("tables or lists are nested too deep") from None
+    if not isinstance(tables, dict):
+        raise ValueError(f"a table was expected, not {type(tables).__name__}")
+    return tables
 
 
 def names(folder: str) -> list[str]:
@@ -55,18 +84,17 @@ def load(kind: type[M], name: str, *, folder: str) -> M:
 
     Raises UsageError for an unknown name, invalid TOML, and wrong or unknown fields.
     """
-    if name.endswith(".toml"):
-        return load_file(kind, Path(name))
-    if name not in names(folder):
+    path = Path(name) if name.endswith(".toml") else path_of(name, folder=folder)
+    if not name.endswith(".toml") and name not in (known := names(folder)):
         what = "study" if folder.endswith("studies") else folder.rstrip("s")
-        raise UsageError(f"{unknown(what, name, names(folder))}, or give the path of a .toml file")
-    return load_file(kind, path_of(name, folder=folder))
+        raise UsageError(f"{unknown(what, name, known)}, or give the path of a .toml file")
+    return load_file(kind, path)
 
 
 def load_file(kind: type[M], path: Path) -> M:
     """The definition in a TOML file. Raises UsageError for invalid TOML, and wrong or unknown fields."""
     try:
-        tables = parse_toml(read_regular(path, limit=LARGEST_BYTES, links=True).decode("utf-8-sig"))
+        tables = parse_tables(read_regular(path, limit=LARGEST_BYTES, links=True).decode("utf-8-sig"))
     except ValueError as error:
         raise UsageError(f"{path} is not valid TOML: {error}; correct that") from None
     except OSError as error:
@@ -101,32 +129,28 @@ def problems(error: ValidationError) -> list[str]:
     """
     by_place: dict[str, list[ErrorDetails]] = {}
     for problem in error.errors():
-        by_place.setdefault(_place(problem["loc"]), []).append(problem)
-    return [
-        f"{place or 'the file'}: {', or '.join(dict.fromkeys(map(_expected, errors)))}{_given(errors[0])}"
-        for place, errors in by_place.items()
-        if not place or not any(other.startswith(f"{place}.") for other in by_place)
-    ]
-
-
-def _place(parts: tuple[int | str, ...]) -> str:
-    """A field's name without pydantic's labels for members of a union: a class, literal['...'], str."""
-    marks = r"[A-Z][a-z][A-Za-z]*|[a-z-]+\[.*\]|(constrained-)?(str|int|float|bool)"
-    place = ".".join(str(part) for part in parts if not re.fullmatch(marks, str(part)))
-    return visible(" ".join(place.split()))  # a field that is not known may have any name
-
-
-def _expected(problem: ErrorDetails) -> str:
-    if problem["type"] == "value_error":  # ours
-        return str(problem["ctx"]["error"])
-    return problem["msg"][0].lower() + problem["msg"][1:]
-
-
-def _given(problem: ErrorDetails) -> str:
-    """The value in the file, if it is short and the message does not contain it."""
-    text = repr(problem["input"])
-    told = problem["type"] in ("missing", "value_error", "json_invalid") or isinstance(problem["input"], dict)
-    return "" if told or len(text) > 80 else f" (found {text})"
+        # Without pydantic's labels for members of a union: a class, literal['...'], str.
+        marks = r"[A-Z][a-z][A-Za-z]*|[a-z-]+\[.*\]|(constrained-)?(str|int|float|bool)"
+        place = ".".join(str(part) for part in problem["loc"] if not re.fullmatch(marks, str(part)))
+        # A field that is not known may have any name.
+        by_place.setdefault(visible(" ".join(place.split())), []).append(problem)
+    lines = []
+    for place, errors in by_place.items():
+        if place and any(other.startswith(f"{place}.") for other in by_place):
+            continue
+        own = [problem["type"] == "value_error" for problem in errors]  # ours, which say what was found
+        texts = [
+            str(problem["ctx"]["error"]) if is_own else problem["msg"][0].lower() + problem["msg"][1:]
+            for problem, is_own in zip(errors, own, strict=True)
+        ]
+        found = repr(errors[0]["input"])
+        told = (
+            own[0] or errors[0]["type"] in ("missing", "json_invalid") or found[0] == "{" or len(found) > 80
+        )
+        lines.append(
+            f"{place or 'the file'}: {', or '.join(dict.fromkeys(texts))}" + f" (found {found})" * (not told)
+        )
+    return lines
 
 
 def one_of(kind: str, name: str, known: Iterable[str]) -> str:

@@ -35,32 +35,23 @@ def parse_size(text: str) -> int:
     return int(size)
 
 
-def parse_sizes(text: str) -> list[int]:
-    """Ascending sizes from a list (4KiB,25MiB) with ranges (4KiB:256MiB:x4; else x2). Raises ValueError."""
-    return _ranges(text, parse_size, steps="x", step="x2", example="sizes; write 4KiB:256MiB:x4")
+def parse_counts(text: str, *, sizes: bool = False) -> list[int]:
+    """Ascending counts from a list (1,2,4) with ranges such as 1:8 and 1:512:x2; of `sizes` in bytes, 4KiB:256MiB:x4.
 
-
-def parse_count(text: str) -> int:
-    """A count up to 10^8. Raises ValueError."""
-    if not re.fullmatch(r"0*[1-9]\d{0,7}", text):
-        raise ValueError(f"{text[:40]!r} is not a count; write 1,2,4 or 1:8 or 1:512:x2")
-    return int(text)
-
-
-def parse_counts(text: str) -> list[int]:
-    """Positive counts from a list (1,2,4) or ranges such as 1:8 and 1:512:x2. Raises ValueError."""
-    return _ranges(text, parse_count, steps="x?", step="1", example="positive counts; write 1:8 or 1:512:x2")
-
-
-def _ranges(text: str, read: Callable[[str], int], *, steps: str, step: str, example: str) -> list[int]:
-    """The numbers of a list of numbers and ranges FIRST:LAST:STEP, each once, ascending. Raises ValueError."""
+    Raises ValueError.
+    """
+    form = "sizes; write 4KiB:256MiB:x4" if sizes else "positive counts; write 1,2,4 or 1:8 or 1:512:x2"
     numbers: set[int] = set()
     for word in split_list(text):
         begin, *rest = word.split(":")
-        number, last = read(begin), read(rest[0] if rest else begin)
-        match = re.fullmatch(rf"({steps})([1-9]\d{{0,7}})", rest[1] if rest[1:] else step)
-        if not match or rest[2:] or last < number or match[0] == "x1":
-            raise ValueError(f"{word[:40]!r} is not an ascending range of {example}")
+        ends = begin, rest[0] if rest else begin
+        if not sizes and not all(re.fullmatch(r"0*[1-9]\d{0,7}", end) for end in ends):
+            raise ValueError(f"{word[:40]!r} is not among {form}")
+        number, last = map(parse_size if sizes else int, ends)
+        step = rest[1] if rest[1:] else "x2" if sizes else "1"
+        match = re.fullmatch(rf"(x{'' if sizes else '?'})([1-9]\d{{0,7}})", step)
+        if not match or rest[2:] or last < number or step == "x1":
+            raise ValueError(f"{word[:40]!r} is not an ascending range of {form}")
         while number <= last:
             numbers.add(number)
             number = number * int(match[2]) if match[1] else number + int(match[2])
@@ -79,39 +70,36 @@ def format_size(num_bytes: int) -> str:
 
 
 _PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
-_ALL = _PREFIXES | _BINARY
+_PREFIXES |= {f"{letter}i": 2.0 ** (10 * power) for power, letter in enumerate("KMGTP", 1)}
 
 
-def _scaled(unit: str, scale: float, prefixes: dict[str, float] = _PREFIXES) -> dict[str, float]:
-    return {prefix + unit: factor * scale for prefix, factor in prefixes.items()}
+def _scaled(unit: str, scale: float = 1.0) -> dict[str, float]:
+    return {prefix + unit: factor * scale for prefix, factor in _PREFIXES.items()}
 
 
-# Dimension -> unit as typed -> how many of the dimension's base unit it is.
-DIMENSIONS: dict[str, dict[str, float]] = {
-    "bytes": _scaled("B", 1.0, _ALL),
-    "bytes per second": _scaled("B/s", 1.0, _ALL) | _scaled("b/s", 0.125) | _scaled("bit/s", 0.125),
-    "seconds": {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0},
-    "operations per second": _scaled("FLOP/s", 1.0) | _scaled("OP/s", 1.0),
-    "hertz": _scaled("Hz", 1.0),
-}
-
-
-_EXAMPLES = {
-    "bytes": "96 GB or 16 GiB",
-    "bytes per second": "8 GB/s or 200 Gb/s",
-    "seconds": "1.3 us or 24 h",
-    "operations per second": "3 TFLOP/s",
-    "hertz": "1.4 GHz",
+# Dimension -> an example, and unit as typed -> how many of the dimension's base unit it is.
+_DIMENSIONS: dict[str, tuple[str, dict[str, float]]] = {
+    "bytes": ("96 GB or 16 GiB", _scaled("B")),
+    "bytes per second": (
+        "8 GB/s or 200 Gb/s",
+        _scaled("B/s") | _scaled("b/s", 0.125) | _scaled("bit/s", 0.125),
+    ),
+    "seconds": (
+        "1.3 us or 24 h",
+        {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0},
+    ),
+    "operations per second": ("3 TFLOP/s", _scaled("FLOP/s") | _scaled("OP/s")),
+    "hertz": ("1.4 GHz", _scaled("Hz")),
 }
 
 
 def parse_quantity(text: str, dimension: str) -> float:
     """`text` (8 GB/s, 1.3 us, 24h) in the dimension's base unit. Raises ValueError for another dimension's unit."""
+    example, units = _DIMENSIONS[dimension]
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([A-Za-z/]+)\s*", text)
-    if not match or match[2] not in DIMENSIONS[dimension]:
-        raise ValueError(f"{text!r} is not in {dimension}; write, for example, {_EXAMPLES[dimension]}")
-    return float(match[1]) * DIMENSIONS[dimension][match[2]]
+    if not match or match[2] not in units:
+        raise ValueError(f"{text!r} is not in {dimension}; write, for example, {example}")
+    return float(match[1]) * units[match[2]]
 
 
 class Fact(Frozen):

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 LONGEST_NAME = 120
-_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@+-]{{0,{LONGEST_NAME - 1}}}")
 # Control characters but for new lines and tabs, halves of characters, and what is not seen, such as letters without a
 # width, or changes the direction of what is: https://www.unicode.org/reports/tr36/#Bidirectional_Text_Spoofing.
 _HIDDEN = (
@@ -38,17 +37,8 @@ def _escaped(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
 
 
-def check_name(value: str) -> str:
-    """Returns `value` if it is a name, which can be a part of a path and of no other folder. Raises ValueError."""
-    if not _NAME.fullmatch(value):
-        raise ValueError(
-            f"{value[:80]!r} cannot name a folder; give up to {LONGEST_NAME} letters, digits, '.', '_', '-', '+' and "
-            "'@', a letter or digit first"
-        )
-    return value
-
-
-Name = Annotated[str, AfterValidator(check_name)]
+# It can be a part of a path and of no other folder.
+Name = Annotated[str, Field(pattern=rf"^[A-Za-z0-9][A-Za-z0-9._@+-]{{0,{LONGEST_NAME - 1}}}$")]
 Text = Annotated[str, AfterValidator(visible)]
 
 
@@ -61,14 +51,3 @@ def _moment(value: str) -> str:
 
 
 Moment = Annotated[str, AfterValidator(_moment)]  # ISO 8601
-
-
-def _visible_within(value: Any) -> Any:
-    if isinstance(value, str):
-        return visible(value)
-    if isinstance(value, dict):
-        return {_visible_within(key): _visible_within(item) for key, item in value.items()}
-    return [_visible_within(item) for item in value] if isinstance(value, list) else value
-
-
-Data = Annotated[Any, AfterValidator(_visible_within)]  # of JSON or TOML, of no form that is known

@@ -63,8 +63,18 @@ BUILD: frozenset[Group] = LAUNCH | {"tuning", "proxy"}  # pip and compilers
 
 def passed_on(keeps: Collection[Group], inherited: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a process that keeps these groups of what was inherited, by default by this process."""
-    inherited = os.environ if inherited is None else inherited
-    kept = {name: value for name, value in inherited.items() if _group(name) in (None, *keeps)}
+    kept = {}
+    for name, value in (os.environ if inherited is None else inherited).items():
+        # The name, then its beginnings that end in _, the longest first.
+        parts = [name, *(name[:end] for end in range(len(name) - 1, 0, -1) if name[end - 1] == "_")]
+        default: Group | None = "python" if name.startswith("PYTHON") else None
+        group = next((_BEGINNINGS[part] for part in parts if part in _BEGINNINGS), default)
+        if name.lower().endswith("_proxy"):
+            group = "proxy"
+        elif group == "tuning" and name.endswith(_PLACES):
+            group = "place"
+        if group in (None, *keeps):
+            kept[name] = value
     # A relative folder would be the working folder or one in it, with whatever lies there.
     folders = [folder for folder in kept.pop("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(folder)]
     return kept | ({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})
@@ -75,14 +85,3 @@ def without_working_folder(folders: Iterable[str]) -> list[str]:
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     relative = {os.path.abspath(folder) for folder in named if not os.path.isabs(folder)}
     return [folder for folder in folders if os.path.abspath(folder) not in relative]
-
-
-def _group(name: str) -> Group | None:
-    """The group that a variable belongs to; None where it is passed on to everybody."""
-    if name.lower().endswith("_proxy"):
-        return "proxy"
-    # The name, then its beginnings that end in _, the longest first.
-    parts = [name, *(name[:end] for end in range(len(name) - 1, 0, -1) if name[end - 1] == "_")]
-    default: Group | None = "python" if name.startswith("PYTHON") else None
-    group = next((_BEGINNINGS[part] for part in parts if part in _BEGINNINGS), default)
-    return "place" if group == "tuning" and name.endswith(_PLACES) else group

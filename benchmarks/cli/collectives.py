@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dlscale.base.errors import UsageError, unknown
-from dlscale.base.quantities import format_seconds, parse_sizes, split_list
+from dlscale.base.quantities import format_seconds, parse_counts, split_list
 from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.options import Counts, Read, Time, Words, json_option, results_option
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES, OPERATIONS, Collective
@@ -48,7 +49,7 @@ MESSAGES = "\n".join(f"  {operation.name:16}{operation.message}" for operation i
 )
 @click.option(
     "--sizes",
-    type=Read("sizes", parse_sizes),
+    type=Read("sizes", partial(parse_counts, sizes=True)),
     default="4KiB:256MiB:x4,25MiB,32MiB",
     show_default=True,
     help="Message sizes.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,9 +14,9 @@ from pydantic import ValidationError
 
 from dlscale.analysis.findings import predicted
 from dlscale.analysis.load import Study
+from dlscale.base.definitions import parse_tables
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
-from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.options import Words, results_option
 from dlscale.benchmarks.cli.plan_table import counted
@@ -85,7 +86,7 @@ def stated(folder: Path) -> dict[str, Any]:
     axes: dict[str, Sequence[Setting]] = {}
     order, base, system = list[str](), None, None
     with suppress(OSError, ValueError):
-        file = parse_json_object(read_regular(folder / STUDY_FILE))
+        file = parse_tables(read_regular(folder / STUDY_FILE), json.loads)
     with suppress(ValidationError):
         system = System.model_validate(without_staging(file.get("system")))
     fields = file.get("study")

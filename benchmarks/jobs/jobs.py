@@ -24,10 +24,9 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from dlscale.base.definitions import Frozen, read_json
+from dlscale.base.definitions import Frozen, parse_tables, read_json
 from dlscale.base.errors import UsageError
 from dlscale.base.files import APPENDED, open_regular, read_regular, write_atomically
-from dlscale.base.parsing import parse_json_object
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import chosen_partition
@@ -184,7 +183,7 @@ class JobFiles:
         path = self.path("jsonl")
         for line in read_regular(path).splitlines() if path.exists() else []:
             with suppress(ValueError):
-                event = parse_json_object(line)
+                event = parse_tables(line, json.loads)
                 last = event if isinstance(event.get("event"), str) else last
         return last
 

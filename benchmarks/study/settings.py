@@ -16,7 +16,6 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError, did_you_mean
-from dlscale.base.parsing import parse_toml
 from dlscale.base.quantities import split_list
 from dlscale.benchmarks.study.study import (
     AXES,
@@ -88,7 +87,7 @@ def _setting(name: str, text: str) -> Any:
 
 def _value(text: str) -> Any:
     try:
-        value = parse_toml(f"value = {text}")["value"]
+        value = definitions.parse_tables(f"value = {text}")["value"]
     except ValueError:
         return text
     return value if isinstance(value, str | int | float | bool) else text

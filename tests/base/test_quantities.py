@@ -1,5 +1,7 @@
 """Quantities as people write and read them; wrong units and missing sources are refused."""
 
+from functools import partial
+
 import pytest
 from pydantic import ValidationError
 
@@ -9,12 +11,12 @@ from dlscale.base.quantities import (
     parse_counts,
     parse_quantity,
     parse_seconds,
-    parse_sizes,
     split_list,
 )
 from dlscale.benchmarks.systems.system import System
 
 KIB, MIB = 2**10, 2**20
+SIZES = partial(parse_counts, sizes=True)
 READ = {
     parse_seconds: {"90": 90, "240s": 240, "4min": 240, "1.5 h": 5400, "2m": 120, "01:30:00": 5400},
     parse_counts: {
@@ -24,7 +26,7 @@ READ = {
         "1:512:x2": [1, 2, 4, 8, 16, 32, 64, 128, 256, 512],
         "2:9:3": [2, 5, 8],
     },
-    parse_sizes: {
+    SIZES: {
         "4KiB": [4 * KIB],
         "25MiB,4KiB": [4 * KIB, 25 * MIB],
         "4KiB:1MiB:x4": [4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB],
@@ -40,7 +42,7 @@ REFUSED = {
         "count",
         ["0", "a", "4:1", "1:8:x1", "1:8:0", "1-4", "1:9999999999", "1:2000", "9" * 5000],
     ),
-    parse_sizes: ("4KiB", ["big", "4kb", "3", "0", "8KiB:4KiB", "4KiB:8KiB:x1", "4KiB:8KiB:2", "1:2:x2:3"]),
+    SIZES: ("4KiB", ["big", "4kb", "3", "0", "8KiB:4KiB", "4KiB:8KiB:x1", "4KiB:8KiB:2", "1:2:x2:3"]),
 }
 QUANTITIES = {
     ("96 GB", "bytes"): 96e9,

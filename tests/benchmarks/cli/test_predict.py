@@ -20,7 +20,7 @@ from tests.made_records import profile_record
 
 KEYS = [
     *("system", "workload", "preset", "framework", "scaling_mode", "backend", "backend_options"),
-    *("exchange_algorithm", "shard", "curve", "num_nodes", "num_ranks", "num_servers"),
+    *("shard", "curve", "num_nodes", "num_ranks", "num_servers"),
     *("samples_per_second", "samples_per_second_low", "samples_per_second_high"),
 ]
 ASKED = ["predict", "weak-scaling", "--system", "cori"]
@@ -57,12 +57,10 @@ def test_without_nodes_all_that_the_machine_has():
 
 
 def test_table_figure_csv_and_records_say_that_nothing_was_measured(tmp_path):
-    words = ["--nodes", "1,64", "--results", str(tmp_path), "--algorithm", "halving_doubling"]
+    words = ["--nodes", "1,64", "--results", str(tmp_path)]
     text = said(*words, "--set", "ring.pipelined=true")
     first, *lines = text.splitlines()
-    assert first.startswith(
-        "Predicted, not measured on cori: on 64 nodes ring (algorithm=halving_doubling, pipelined="
-    )
+    assert first.startswith("Predicted, not measured on cori: on 64 nodes ring (pipelined=")
     for needed in ("[ms]", "not modelled: ", "figure, CSV and records: "):
         assert any(needed in line for line in lines)
     stem = tmp_path / STEM
@@ -76,7 +74,7 @@ def test_table_figure_csv_and_records_say_that_nothing_was_measured(tmp_path):
     ]
     for record in records:
         assert (record.backend, record.backend_options) == ("ring", {"pipelined": True})
-        assert (record.exchange_algorithm, record.batch) == ("halving_doubling", 128)
+        assert record.batch == 128
         assert sum(record.parts.values()) == pytest.approx(1 - record.efficiency.center, abs=0.01)
         assert any("Cray" in origin.source for origin in record.origins)
     assert stem.with_suffix(".png").is_file()
@@ -89,7 +87,6 @@ def test_options_change_what_is_predicted():
         return rows_of("--nodes", "8192", *words)[0]["efficiency"]
 
     ring = efficiency()
-    assert efficiency("--algorithm", "halving_doubling") > ring
     assert efficiency("--set", "ring.pipelined=true") > ring
     assert efficiency("--set", "batch=8") < ring
     assert rows_of("--nodes", "4", "--set", "ranks_per_node=2")[0]["num_ranks"] == 8

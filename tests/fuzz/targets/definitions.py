@@ -1,5 +1,6 @@
 """Tables that people write: studies, systems, published values, and every text that an option takes."""
 
+import json
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -8,9 +9,8 @@ from pathlib import Path
 
 from dlscale.analysis.published.catalogue import Catalogue, load_published
 from dlscale.analysis.published.verdicts import load_publication
-from dlscale.base.definitions import load_file
+from dlscale.base.definitions import load_file, parse_tables
 from dlscale.base.hostlist import expand_hostlist
-from dlscale.base.parsing import parse_json_object, parse_toml
 from dlscale.base.quantities import (
     format_seconds,
     format_size,
@@ -18,7 +18,6 @@ from dlscale.base.quantities import (
     parse_quantity,
     parse_seconds,
     parse_size,
-    parse_sizes,
 )
 from dlscale.benchmarks.study.settings import OPTIONS
 from dlscale.benchmarks.study.study import load_study
@@ -53,11 +52,11 @@ def of_published(name: str) -> Target:
 
 
 TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
-    "JSON": (parse_json_object, '{"a": [1, {"b": "c"}], "d": 1.5e3, "e": null}'),
-    "TOML": (parse_toml, 'a.b.c = 1\n[d]\ne = [{f = "g"}, 2020-01-01]\n'),
+    "JSON": (partial(parse_tables, parse=json.loads), '{"a": [1, {"b": "c"}], "d": 1.5e3, "e": null}'),
+    "TOML": (parse_tables, 'a.b.c = 1\n[d]\ne = [{f = "g"}, 2020-01-01]\n'),
     "counts": (parse_counts, "1,2,4:64:x2 7:9"),
     "size": (lambda text: format_size(parse_size(text)), "4KiB"),
-    "sizes": (parse_sizes, "4KiB:256MiB:x4,25MiB"),
+    "sizes": (partial(parse_counts, sizes=True), "4KiB:256MiB:x4,25MiB"),
     "seconds": (lambda text: format_seconds(parse_seconds(text)), "1.5h"),
     "quantity": (partial(parse_quantity, dimension="bytes per second"), "200 Gb/s"),
     "options of backends": (OPTIONS["backend_options"].read, "horovod.cycle_time_ms=0.5 grpc_ps.x=[1]"),
