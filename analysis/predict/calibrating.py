@@ -37,9 +37,9 @@ MeasuredStep = tuple[Scenario, int, float]  # on how many nodes, and the seconds
 
 
 def calibrated_scenario(
-    scenario: Scenario,
     machine: System,
     folders: Sequence[Path],
+    scenario: Scenario,
     sizes: Sequence[int],
     *,
     fingerprint: str | None,

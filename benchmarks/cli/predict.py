@@ -5,34 +5,31 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import click
 import rich_click
 
-from dlscale.analysis.predict.exchange import Algorithm
-from dlscale.analysis.predict.network import Machine, completed
-from dlscale.analysis.predict.prediction import predict_curve
-from dlscale.analysis.predict.profile import Profile, checked
+from dlscale.analysis.predict.network import completed
+from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.public_profiles import profile_of_file
-from dlscale.analysis.predict.scenario import Scenario, doubled_sizes, scenario_of
-from dlscale.base import redaction
 from dlscale.base.errors import UsageError
+from dlscale.base.redaction import redact
 from dlscale.benchmarks.cli.options import Words, choose_study, json_option
-from dlscale.benchmarks.cli.predictions import public_profiles, show_curves
+from dlscale.benchmarks.cli.predictions import curves_of, public_profiles, show_curves
 from dlscale.benchmarks.cli.request import Request, field_options
-from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER, PredictionRecord
+from dlscale.benchmarks.launch import probe
+from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.store import load_records
-from dlscale.benchmarks.study.check import num_servers
 from dlscale.benchmarks.systems.system import System, load_system
-from dlscale.collectives import capabilities
 from dlscale.collectives.sharding import NONE
 from dlscale.models.frameworks import FRAMEWORKS
 
 Kind = Literal["weak-scaling", "strong-scaling"]
-ALGORITHMS = [name for name in get_args(Algorithm) if name != "parameter_servers"]
 LATEST_RUN = "collectives"
 
 
@@ -41,11 +38,6 @@ LATEST_RUN = "collectives"
 @field_options(
     *("system", "workloads", "backends", "nodes", "results"),
     others=("frameworks", "preset", "batch", "shard", "backend_options", "ranks_per_node", "servers"),
-)
-@click.option(
-    "--algorithm",
-    type=click.Choice(ALGORITHMS),
-    help="Algorithm of the exchange between nodes; default: the backend's own.",
 )
 @click.option(
     "--from",
@@ -72,7 +64,6 @@ LATEST_RUN = "collectives"
 def predict(
     kind: Kind,
     request: Request,
-    algorithm: Algorithm | None,
     profiled: str | None,
     stated: Path | None,
     calibrate: list[str],
@@ -90,46 +81,50 @@ def predict(
     Examples:
       dlscale predict weak-scaling --system cori --workloads hep_cnn --backends ring,grpc_ps --nodes 1:8192:x2
       dlscale predict strong-scaling --system cori --backends horovod --nodes 1:64:x2
-      dlscale predict weak-scaling --system cori --backends ring --algorithm two_level_ring --json
+      dlscale predict weak-scaling --system cori --backends ring --json
       dlscale predict weak-scaling --system mine.toml --from weak-scaling --calibrate weak-scaling
     """  # noqa: D301
     fields: dict[str, Any] = {"backends": ["ring"], **request.fields}
-    for backend in fields["backends"]:
-        capabilities(backend)  # raises UsageError for a name that is none
+    backends, shards = fields["backends"], fields.get("shard", NONE)
+    options = fields.get("backend_options", {})
+    for backend, own in options.items():
+        if backend not in backends:
+            raise UsageError(
+                f"--set {backend}.{next(iter(own))}: {backend} is not among --backends {','.join(backends)}"
+            )
     if stated and profiled:
         raise UsageError("--from and --profile are mutually exclusive")
     machine, results = completed(load_system(request.system)), request.results
-    measured = _profiled(choose_study(results, profiled)) if profiled else []
-    folders = [_calibrating(results, name) for name in calibrate]
-    curves = []
-    for profile in _profiles(fields, machine.system, stated, measured):
-        scenarios = _scenarios(kind, fields, machine, checked(profile), algorithm)
-        sizes = fields.get("nodes") or doubled_sizes(scenarios)
-        if folders:
-            from dlscale.analysis.predict.calibrating import (
-                calibrated_scenario,  # the fit's libraries take long
-            )
+    measured: list[Record] | None = None
+    if profiled:  # launches that stamp a step's gradients
+        records, _ = load_records(choose_study(results, profiled))
+        measured = [record for record in records if record.case.cell.control == "profile"]
+    more: dict[str, Any] = {}
+    if folders := [_calibrating(results, name) for name in calibrate]:
+        from dlscale.analysis.predict.calibrating import calibrated_scenario  # the fit's libraries take long
 
-            digests = {record.fingerprint.digest for record in measured}
-            digest = digests.pop() if len(digests) == 1 else None
-            scenarios = [
-                calibrated_scenario(scenario, machine.system, folders, sizes, fingerprint=digest)
-                for scenario in scenarios
-            ]
-        curves.append([predict_curve(scenario, sizes) for scenario in scenarios])
-
-    def stem_of(first: PredictionRecord) -> Path:
-        name = f"{first.workload}-{first.preset}-{first.framework}-{kind}"
-        return results / first.system / PREDICTIONS_FOLDER / name
-
-    command = redaction.redact(shlex.join(["dlscale", *sys.argv[1:]]))
-    show_curves(curves, stem_of=stem_of, command=command, as_json=as_json)
+        digests = {record.fingerprint.digest for record in measured or ()}
+        digest = digests.pop() if len(digests) == 1 else None
+        more["calibrated"] = partial(calibrated_scenario, machine.system, folders, fingerprint=digest)
+    trainings = [
+        curves_of(
+            machine,
+            profile,
+            product(backends, shards if isinstance(shards, list) else [shards]),
+            scaling_mode="weak" if kind == "weak-scaling" else "strong",
+            nodes=fields.get("nodes"),
+            servers=_single(fields.get("servers", "1"), "servers"),
+            backend_options=options,
+            ranks_per_node=fields.get("ranks_per_node"),
+            batch=_single(fields.get("batch"), "batch"),
+            **more,
+        )
+        for profile in _profiles(fields, machine.system, stated, measured)
+    ]
+    folder = results / machine.system.name / PREDICTIONS_FOLDER
+    command = redact(shlex.join(["dlscale", *sys.argv[1:]]))
+    show_curves(trainings, folder, command=command, commit=probe.commit(), as_json=as_json)
     return 0
-
-
-def _profiled(folder: Path) -> list[Record]:
-    """The launches of a study that stamp a step's gradients."""
-    return [record for record in load_records(folder)[0] if record.case.cell.control == "profile"]
 
 
 def _calibrating(results: Path, name: str) -> Path:
@@ -142,7 +137,7 @@ def _calibrating(results: Path, name: str) -> Path:
 
 
 def _profiles(
-    fields: dict[str, Any], machine: System, stated: Path | None, measured: Sequence[Record]
+    fields: dict[str, Any], machine: System, stated: Path | None, measured: Sequence[Record] | None
 ) -> Iterator[Profile]:
     """A profile of each workload and framework that is asked for: stated by a file, measured, or public.
 
@@ -155,7 +150,7 @@ def _profiles(
         return
     frameworks, preset = fields.get("frameworks"), fields.get("preset")
     for workload in fields.get("workloads") or ["hep_cnn"]:
-        if not measured:
+        if measured is None:
             shared = fields.get("ranks_per_node")
             yield from public_profiles(
                 machine, workload, frameworks=frameworks, preset=preset, ranks_per_node=shared
@@ -167,38 +162,6 @@ def _profiles(
         found = sorted({cell.framework for cell in cells if cell.workload == workload})
         for framework in frameworks or found or FRAMEWORKS[:1]:
             yield profile_of(measured, workload, framework, preset=preset)
-
-
-def _scenarios(
-    kind: Kind, fields: dict[str, Any], machine: Machine, profile: Profile, algorithm: Algorithm | None
-) -> list[Scenario]:
-    """A scenario per backend and what is sharded. Raises UsageError for what cannot be predicted."""
-    backends, options = fields["backends"], fields.get("backend_options", {})
-    for backend, own in options.items():
-        if backend not in backends:
-            raise UsageError(
-                f"--set {backend}.{next(iter(own))}: {backend} is not among --backends {','.join(backends)}"
-            )
-        for name, value in own.items():
-            _single(value, f"{backend}.{name}")
-    shards, servers = fields.get("shard", NONE), _single(fields.get("servers", "1"), "servers")
-    num_servers(servers, 1)  # raises UsageError
-    return [
-        scenario_of(
-            machine,
-            profile,
-            backend,
-            scaling_mode="weak" if kind == "weak-scaling" else "strong",
-            backend_options=options.get(backend, {}),
-            num_servers=lambda num_ranks: num_servers(servers, num_ranks),
-            ranks_per_node=fields.get("ranks_per_node"),
-            batch=_single(fields.get("batch"), "batch"),
-            algorithm=algorithm,
-            shard=shard,
-        )
-        for backend in backends
-        for shard in (shards if isinstance(shards, list) else [shards])
-    ]
 
 
 def _single(value: Any, name: str) -> Any:

@@ -107,7 +107,7 @@ def test_options_change_what_is_predicted():
         (["--set", "servers=0"], "'0' is not a number of servers"),
         (["--backends", "gloo"], "backend gloo does not train in tensorflow"),
         (["--set", "gloo.bucket_cap_mb=5"], "gloo is not among --backends ring"),
-        (["--set", "ring.teams=0|1"], "ring.teams has several values"),
+        (["--set", "ring.teams=0|1"], "option teams of backend ring is [0, 1]"),
         (["--set", "batch=8|16"], "batch has several values"),
         (["--set", "ring.topk_share=0.1"], "predictions do not model ring.topk_share"),
         (["--set", "launches=3"], "--set launches: nothing here depends on it; choose from: frameworks"),

@@ -65,7 +65,7 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(rehears
     page = (folder / "report.html").read_text()
     for text in ("simulated: predicted by a model, nothing was run", "What it rests on", "job-001"):
         assert text in page
-    stem = "hep_cnn-paper-tensorflow-weak-predicted"
+    stem = "hep_cnn-paper-tensorflow-weak-scaling"
     drawn = sorted(path.name for path in (folder / "figures").iterdir())
     assert drawn == [f"{stem}.{kind}" for kind in ("csv", "jsonl", "pdf", "png", "svg")]
     records = read_predictions(folder / "figures" / f"{stem}.jsonl")
@@ -98,7 +98,7 @@ def test_a_file_of_ones_own_is_rehearsed_with_a_prediction(rehearse, tmp_path):
     said = rehearse("--system", path, "--nodes", "1,2,4", "--walltime", "4h")
     assert said.splitlines()[0].endswith("nothing is submitted and nothing was measured")
     assert "Predicted, not measured on template: on 4 nodes " in said
-    (drawn,) = tmp_path.glob("*/rehearsal-weak-scaling-*/figures/hep_cnn-*-predicted.jsonl")
+    (drawn,) = tmp_path.glob("*/rehearsal-weak-scaling-*/figures/hep_cnn-*.jsonl")
     assert {record.num_nodes for record in read_predictions(drawn)} == {1, 2, 4}
 
 
