@@ -7,27 +7,26 @@ study from what was asked for.
 from __future__ import annotations
 
 import functools
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import rich_click
-from pydantic import PositiveFloat
+from pydantic import JsonValue, PositiveFloat
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Duration
-from dlscale.base.strings import Data, Text
+from dlscale.base.strings import Text
 from dlscale.benchmarks.cli.options import Read
 from dlscale.benchmarks.study.rules import option
 from dlscale.benchmarks.study.settings import OPTIONS as STUDY_OPTIONS
 from dlscale.benchmarks.study.settings import Option, assigned, options_of
 from dlscale.benchmarks.study.study import Study, load_study, placed
-from dlscale.benchmarks.systems.start import default_environment, find_installation, with_launcher
+from dlscale.benchmarks.systems.start import with_launcher
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import with_capability
-from dlscale.models.own import is_file
+from dlscale.models.own import SUFFIX
 
 NEEDS_SCHEDULER = ("nodes", "account", "partition", "walltime", "max_node_hours", "ranks_per_node")
 PANELS = ("What", "Where", "How long", "Output")
@@ -62,7 +61,7 @@ class Request(Frozen):
         None, "Limit on the node-hours that the jobs may be billed."
     )
     results: Path = option(Path("results"), "Folder of the studies' records.", "Output")
-    fields: dict[Text, Data] = {}
+    fields: dict[Text, JsonValue] = {}
 
 
 OPTIONS: dict[str, Option] = STUDY_OPTIONS | options_of(Request)
@@ -78,18 +77,20 @@ def field_options(
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def with_request(**options: Any) -> Any:
-            own = {name: value for name, value in options.items() if name not in OPTIONS and name != "set_"}
             request = request_of(options)
             for name in {*request.fields, *request.model_fields_set} - {"fields", *flags, *others}:
                 if others:
                     raise UsageError(
                         f"--set {name}: nothing here depends on it; choose from: {', '.join(others)}"
                     )
-            return command(request=request, **own)
+            return command(request=request, **options)
 
-        help_text = only if others else EVERY_FIELD
         wrapped: Callable[..., Any] = rich_click.option(
-            "--set", "set_", metavar="NAME=VALUE", multiple=True, help=help_text, panel="How long"
+            *("--set", "set_"),
+            metavar="NAME=VALUE",
+            multiple=True,
+            help=only if others else EVERY_FIELD,
+            panel="How long",
         )(with_request)
         for each in (OPTIONS[name] for name in reversed(flags or everyday)):
             kind = Read(each.last, each.read)
@@ -101,12 +102,12 @@ def field_options(
     return add
 
 
-def request_of(options: Mapping[str, Any]) -> Request:
-    """What the options of a command ask for, whose flags are None where they were not given. Raises UsageError."""
+def request_of(options: dict[str, Any]) -> Request:
+    """What the options of a command ask for, which are taken out of them. Raises UsageError."""
     values: dict[str, Any] = {}
     for name in OPTIONS:
-        values |= options.get(name) or {}
-    others = assigned(options["set_"], OPTIONS)
+        values |= options.pop(name, None) or {}  # None: the flag was not given
+    others = assigned(options.pop("set_"), OPTIONS)
     if twice := sorted(values.keys() & others):
         raise UsageError(f"a flag and --set {twice[0]} say the same field; leave out one")
     values |= others
@@ -126,29 +127,21 @@ def system_of(request: Request) -> System:
     return system
 
 
-def study_of(name: str, system: System, request: Request, /) -> Study:
-    """The named study, or the one in that file, changed by the request. Raises UsageError."""
+def study_of(name: str, system: System, request: Request, /) -> tuple[Study, str | None]:
+    """The named study, or the one in that file, changed by the request, and the data that it reads. Raises UsageError.
+
+    The system's own data belong to its preset.
+    """
     allowed = with_capability("open_ports") if request.allow_open_ports else ()
     changes = placed(request.fields, {f"{backend}.allow_open_ports": True for backend in allowed})
     study = load_study(name, system=system, **changes)
-    paths = [workload for workload in study.workloads if is_file(workload)]
-    if not paths:
-        return study
-    # Here, because a user's files and data take longer to import than a plan or a prediction.
-    from dlscale.benchmarks.launch import own_models
+    if any(workload.endswith(SUFFIX) for workload in study.workloads):
+        from dlscale.benchmarks.launch import own_models  # longer to import than a plan or a prediction
 
-    python = Path(sys.executable)
-    if system.is_here():  # elsewhere it is only rehearsed
-        python = find_installation(system, request.environment or default_environment(system)).python
-    models = {path: own_models.ask(Path(path), python) for path in paths}
-    # What a study's file says is the user's word as an option is.
-    named = {"frameworks", "preset", "batch"}
-    return own_models.with_own_models(
-        study, models, named=named if name.endswith(".toml") else named & request.fields.keys()
-    )
-
-
-def data_of(study: Study, system: System, request: Request) -> str | None:
-    """The data that were asked for, or the system's own, which belong to its preset."""
+        # What a study's file says is the user's word as an option is.
+        named = {"frameworks", "preset", "batch"} if name.endswith(".toml") else request.fields.keys()
+        study = own_models.with_own_models(study, system, request.environment, named=named)
     own = system.defaults
-    return own.data if own and request.data is None and study.preset == own.preset else request.data
+    if own and request.data is None and study.preset == own.preset:
+        return study, own.data
+    return study, request.data

@@ -14,7 +14,7 @@ import rich_click
 from dlscale.base.redaction import redact
 from dlscale.base.schedulers import job_nodes
 from dlscale.benchmarks.cli import loading
-from dlscale.benchmarks.cli.request import Request, data_of, field_options, study_of, system_of
+from dlscale.benchmarks.cli.request import Request, field_options, study_of, system_of
 from dlscale.benchmarks.cli.streams import say
 
 
@@ -65,8 +65,7 @@ def run(study: str, request: Request, dry_run: bool, as_json: bool, in_allocatio
             say(
                 "rehearsed with --set allow_open_ports=yes, which GPU backends need across nodes", err=as_json
             )
-    planned = study_of(study, system, request)
-    data, results = data_of(planned, system, request), request.results
+    (planned, data), results = study_of(study, system, request), request.results
     where: Where = "here" if here else "rehearsal" if rehearsed else "jobs"
     if where == "jobs":
         results = submission.results_folder(system, results, named="results" in request.model_fields_set)

@@ -5,7 +5,8 @@ Every launch trains with the study's copy, so that what is recorded is what ran,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from dlscale.base.files import make_folder, read_regular, refuse_links, write_at
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.environment import NoAnswerError
 from dlscale.benchmarks.study.study import Study
-from dlscale.models.own import FilePlace, OwnModel
+from dlscale.benchmarks.systems.start import default_environment, find_installation
+from dlscale.benchmarks.systems.system import System
+from dlscale.models.own import SUFFIX, FilePlace, OwnModel
 from dlscale.models.own.facts import Answer
 
 FOLDER = "own"  # of a study: a folder per file, with its copy
@@ -59,11 +62,17 @@ def place_of(own: OwnModel, workload: str, *, folder: Path) -> FilePlace:
     return FilePlace(copy, Path(read_regular(origin).decode()) if origin.exists() else copy)
 
 
-def with_own_models(study: Study, models: Mapping[str, OwnModel], *, named: Collection[str]) -> Study:
-    """The study with the facts of its files, by path. Fields that the user has not `named` follow the files.
+def with_own_models(
+    study: Study, system: System, environment_name: str | None, *, named: Collection[str]
+) -> Study:
+    """The study with the facts of its files. Fields that the user has not `named` follow the files.
 
-    Raises UsageError for a file in another framework than the ones that were named.
+    Raises UsageError for a file that cannot be trained, or in another framework than the ones that were named.
     """
+    python = Path(sys.executable)
+    if system.is_here():  # elsewhere it is only rehearsed
+        python = find_installation(system, environment_name or default_environment(system)).python
+    models = {name: ask(Path(name), python) for name in study.workloads if name.endswith(SUFFIX)}
     shipped = [name for name in study.workloads if name not in models]
     fields: dict[str, Any] = {
         "workloads": [models[name].name if name in models else name for name in study.workloads],

@@ -162,8 +162,3 @@ def own_workload(model: OwnModel, place: FilePlace | None = None) -> OwnWorkload
         model=model,
         place=place,
     )
-
-
-def is_file(name: str) -> bool:
-    """Whether a workload is meant as a file: known workloads have no dots in their names."""
-    return name.endswith(SUFFIX)

@@ -4,7 +4,7 @@ import pytest
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.request import data_of, request_of, study_of
+from dlscale.benchmarks.cli.request import request_of, study_of
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import load_study
@@ -83,8 +83,7 @@ def test_a_study_file_of_the_users_has_the_last_word_too(tmp_path):
 def test_data_belong_to_the_preset(options, data):
     request = request_of({"set_": options})
     for system, expected in (("cori", data), ("local", request.data)):
-        machine = load_system(system)
-        assert data_of(study_of("weak-scaling", machine, request), machine, request) == expected
+        assert study_of("weak-scaling", load_system(system), request)[1] == expected
 
 
 @pytest.mark.parametrize(
