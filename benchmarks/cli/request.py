@@ -72,7 +72,8 @@ def field_options(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add fields as flags (the everyday ones) and `--set` for `others` (all), in panels: gives a `request`."""
     everyday = [each.name for panel in PANELS for each in OPTIONS.values() if each.panel == panel]
-    only = f"Other fields: {', '.join(others)}, BACKEND.OPTION (docs/commands.md); repeatable."
+    listed = f"Other fields: {', '.join(others)}, BACKEND.OPTION (docs/commands.md); repeatable."
+    help_text = listed if others else EVERY_FIELD
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -86,11 +87,7 @@ def field_options(
             return command(request=request, **options)
 
         wrapped: Callable[..., Any] = rich_click.option(
-            *("--set", "set_"),
-            metavar="NAME=VALUE",
-            multiple=True,
-            help=only if others else EVERY_FIELD,
-            panel="How long",
+            "--set", "set_", metavar="NAME=VALUE", multiple=True, help=help_text, panel="How long"
         )(with_request)
         for each in (OPTIONS[name] for name in reversed(flags or everyday)):
             kind = Read(each.last, each.read)
