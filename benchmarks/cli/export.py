@@ -11,12 +11,13 @@ from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.render.text import study_markdown, write_tables
 from dlscale.analysis.text import plural
 from dlscale.base.files import write_atomically
-from dlscale.benchmarks.cli.options import choose_study
-from dlscale.benchmarks.cli.study_report import ended, load, study_options
+from dlscale.benchmarks.cli.options import choose_study, results_option, study_argument
+from dlscale.benchmarks.cli.study_report import ended, load
 
 
 @click.command()
-@study_options
+@study_argument
+@results_option
 @click.option(
     "--format",
     "form",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -15,8 +15,6 @@ from dlscale.benchmarks.records.store import RECORDS_FOLDER
 from dlscale.benchmarks.study.study import STUDY_FILE
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives import capabilities
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _backends(text: str) -> list[str]:
@@ -47,36 +45,28 @@ Counts = partial(Read, "counts", parse_counts)
 Time = partial(Read, "time", parse_seconds)  # in seconds
 
 
-def results_option(command: F) -> F:
-    """Add --results."""
-    return click.option(
-        "--results",
-        type=click.Path(path_type=Path),
-        default="results",
-        show_default=True,
-        help="Folder of the studies' records.",
-    )(command)
-
-
-def json_option(command: F) -> F:
-    """Add --json."""
-    return click.option(
-        "--json", "as_json", is_flag=True, help="Print JSON with stable keys instead of a table."
-    )(command)
+results_option = click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default="results",
+    show_default=True,
+    help="Folder of the studies' records.",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON with stable keys instead of a table."
+)
+study_argument = click.argument("name", metavar="[STUDY]", required=False)
 
 
 def study_folders(results: Path) -> list[Path]:
     """All study folders, the most recently measured last. Raises UsageError if there is none."""
-    folders = [path.parent for path in results.glob(f"*/*/{STUDY_FILE}")]
-    if not folders:
+    measured = {}
+    for path in results.glob(f"*/*/{STUDY_FILE}"):
+        places = path, path.with_name(RECORDS_FOLDER)
+        measured[path.parent] = max(place.stat().st_mtime for place in places if place.exists())
+    if not measured:
         raise UsageError(f"no study in {results}; run one first, e.g.: dlscale run weak-scaling")
-
-    def last_record(folder: Path) -> float:
-        return max(
-            path.stat().st_mtime for path in (folder / STUDY_FILE, folder / RECORDS_FOLDER) if path.exists()
-        )
-
-    return sorted(folders, key=last_record)
+    return sorted(measured, key=measured.__getitem__)
 
 
 def choose_study(results: Path, name: str | None, *, system: str | None = None) -> Path:

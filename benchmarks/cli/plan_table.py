@@ -30,10 +30,10 @@ def planned_rows(plan: Plan, todo: Iterable[Launch]) -> list[dict[str, Any]]:
     for the batch.
     """
     left = {(launch.cases[0].block, launch.cases[0].position): launch for launch in todo}
-    groups: dict[tuple[str, ...], list[Launch]] = {}
+    groups: dict[str, list[Launch]] = {}
     for launch in plan.launches:
-        groups.setdefault(tuple(case.cell.id for case in launch.cases), []).append(launch)
-    cells = {launches[0].cell.id: launches[0].cell for launches in groups.values()}
+        groups.setdefault(launch.cell.id, []).append(launch)
+    cells = {name: launches[0].cell for name, launches in groups.items()}
     names = curve_names(cells, settings=[name for name in SETTINGS if name != "batch"])
     rows = []
     for launches in groups.values():

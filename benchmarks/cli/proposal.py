@@ -8,12 +8,13 @@ import click
 
 from dlscale.analysis.proposal import NAME, lines, write
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.options import Backends, choose_study
-from dlscale.benchmarks.cli.study_report import ended, load, predicted_option, study_options
+from dlscale.benchmarks.cli.options import Backends, choose_study, results_option, study_argument
+from dlscale.benchmarks.cli.study_report import ended, load, predicted_option
 
 
 @click.command()
-@study_options
+@study_argument
+@results_option
 @predicted_option
 @click.option(
     "--threshold",

@@ -67,7 +67,7 @@ def draw_published(results: Path, names: Sequence[str], *, on: str | None, paper
     drawn = [
         (figure, panels)
         for figure, panels in laid_out
-        if panels and (names or any(rows["evidence"].ne("published").any() for _, rows in panels))
+        if panels and (names or any(set(rows["evidence"]) - {"published"} for _, rows in panels))
     ]
     place = results / DRAWN
     if drawn:
@@ -95,10 +95,8 @@ def _studies(results: Path, stand_in: str | None) -> list[Study]:
     studies = []
     for folder in folders:
         try:
-            study = load(folder)
+            studies.append(load(folder))
+            ended(studies[-1], enough=True)  # which prints what is left out of it
         except UsageError as error:
             click.echo(f"left out: study {folder.name}: {error}", err=True)
-            continue
-        studies.append(study)
-        ended(study, enough=True)  # which prints what is left out of it
     return studies

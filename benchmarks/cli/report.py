@@ -14,9 +14,9 @@ from dlscale.analysis.load import Study
 from dlscale.analysis.render import page, screen
 from dlscale.analysis.render.text import as_data
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.options import choose_study, json_option
+from dlscale.benchmarks.cli.options import choose_study, json_option, results_option, study_argument
 from dlscale.benchmarks.cli.predictions import show_records
-from dlscale.benchmarks.cli.study_report import ended, load, predicted_option, study_options
+from dlscale.benchmarks.cli.study_report import ended, load, predicted_option
 from dlscale.benchmarks.records.prediction import ENDING, read_predictions
 from dlscale.benchmarks.records.record import BASES, Base
 from dlscale.benchmarks.records.store import Store
@@ -25,7 +25,8 @@ PAGE = "report.html"
 
 
 @click.command()
-@study_options
+@study_argument
+@results_option
 @predicted_option
 @click.option("--system", help="System of the study: a known name or a .toml file; default: any.")
 @click.option(

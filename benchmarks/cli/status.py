@@ -35,12 +35,8 @@ def status(results: Path, as_json: bool) -> int:
         show_table(columns, ([row[name] for name in columns] for row in rows), words=("study", "system"))
         for row in rows:
             for job in row["jobs"]:
-                facts = [
-                    job["state"],
-                    *([f"job {job['id']}"] if job["id"] else []),
-                    *filter(None, [job["reason"]]),
-                ]
-                say(f"{row['study']}: {job['job']}: {', '.join(facts)}")
+                facts = job["state"], job["id"] and f"job {job['id']}", job["reason"]
+                say(f"{row['study']}: {job['job']}: {', '.join(filter(None, facts))}")
             for problem in row["problems"]:
                 say(f"{row['study']}: {problem}")
     return FAILED_CASES if any(row["failed"] or row["problems"] for row in rows) else 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from pydantic import ValidationError
@@ -18,7 +18,7 @@ from dlscale.base.definitions import parse_tables
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.options import Words, results_option
+from dlscale.benchmarks.cli.options import Words
 from dlscale.benchmarks.cli.plan_table import counted
 from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.curves import OF_METHOD, SETTINGS
@@ -30,7 +30,6 @@ from dlscale.benchmarks.study.study import Study as StudyFields
 from dlscale.benchmarks.systems.system import System
 
 LATEST = "latest"
-F = TypeVar("F", bound=Callable[..., Any])
 
 predicted_option = click.option(
     "--predicted",
@@ -40,12 +39,6 @@ predicted_option = click.option(
     help=f"Predictions to show next to what was measured: {ENDING} files that dlscale predict wrote, by path or by "
     f"the beginning of the name, or {LATEST}: all of the system; default: none.",
 )
-
-
-def study_options(command: F) -> F:
-    """Add STUDY and --results."""
-    argument = click.argument("name", metavar="[STUDY]", required=False)
-    return argument(results_option(command))
 
 
 def load(folder: Path, *, base: Base | None = None, named: Sequence[str] = ()) -> Study:
@@ -84,16 +77,16 @@ def stated(folder: Path) -> dict[str, Any]:
     """
     file: dict[str, Any] = {}
     axes: dict[str, Sequence[Setting]] = {}
-    order, base, system = list[str](), None, None
+    order, system = list[str](), None
     with suppress(OSError, ValueError):
         file = parse_tables(read_regular(folder / STUDY_FILE), json.loads)
     with suppress(ValidationError):
         system = System.model_validate(without_staging(file.get("system")))
     fields = file.get("study")
+    fields = fields if isinstance(fields, dict) else {}
     with suppress(KeyError, TypeError):
-        order = [*fields["backends"], *fields["frameworks"]]  # type: ignore[index] # a TypeError
-    if isinstance(fields, dict):
-        base = next((base for base in BASES if base == fields.get("base")), None)
+        order = [*fields["backends"], *fields["frameworks"]]
+    base = next((base for base in BASES if base == fields.get("base")), None)
     with suppress(ValidationError):
         every = StudyFields.model_validate(fields).axes
         axes = {name: values for name, values in every.items() if name not in TARGET_AXES}

@@ -72,17 +72,14 @@ def list_systems(as_json: bool) -> int:
         click.echo(json.dumps({"schema": 1, "rows": rows}))
         return 0
     columns = ("system", "scheduler", "nodes", "devices", "state")
-    shown = [
-        (
-            *(row["system"], row["scheduler"]),
-            f"{row['num_nodes']:,}" if row["num_nodes"] else "-",
-            f"{row['devices_per_node']} x {row['device_model'].partition(',')[0]}"
-            if row["device_model"]
-            else "-",
-            "here" if row["here"] else row["state"],
+    shown = []
+    for row in rows:
+        nodes = f"{row['num_nodes']:,}" if row["num_nodes"] else "-"
+        model = row["device_model"].partition(",")[0]
+        devices = f"{row['devices_per_node']} x {model}" if model else "-"
+        shown.append(
+            (row["system"], row["scheduler"], nodes, devices, "here" if row["here"] else row["state"])
         )
-        for row in rows
-    ]
     show_table(columns, shown, words={*columns} - {"nodes"})
     return 0
 
