@@ -86,19 +86,18 @@ class _Verbs(click.Group):
                 formatter.write_dl(list(verbs.items()))
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="dlscale")
-def cli() -> None:
-    """Measure how distributed deep-learning training scales.
+HELP = """Measure how distributed deep-learning training scales.
 
-    \b
-    Examples:
-      dlscale run weak-scaling                      the default study on this machine
-      dlscale run weak-scaling --dry-run            the exact commands that it would start
-      dlscale run strong-scaling --ranks 1,2,4 --backends none,ring --budget 10min
-      dlscale report                                the table and the page of the latest study
-      dlscale COMMAND --help                        options and examples of a verb
-    """  # noqa: D301 - click's mark for a block that is not wrapped
+\b
+Examples:
+  dlscale run weak-scaling                      the default study on this machine
+  dlscale run weak-scaling --dry-run            the exact commands that it would start
+  dlscale run strong-scaling --ranks 1,2,4 --backends none,ring --budget 10min
+  dlscale report                                the table and the page of the latest study
+  dlscale COMMAND --help                        options and examples of a verb
+"""  # with click's mark for a block that is not wrapped
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+cli = click.version_option(package_name="dlscale")(_Verbs("cli", help=HELP, context_settings=SETTINGS))
 
 
 def main(arguments: list[str] | None = None) -> None:

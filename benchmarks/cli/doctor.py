@@ -16,7 +16,7 @@ from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.probe import Probe, Question, shows_gpus
 from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation
 from dlscale.benchmarks.systems.system import load_system
-from dlscale.collectives import NAMES, capabilities, with_capability
+from dlscale.collectives import NAMES, capabilities
 from dlscale.models.frameworks import FRAMEWORKS
 
 Pair = tuple[str, str]  # backend, framework
@@ -112,8 +112,3 @@ def _say_backends(rows: dict[Pair, dict[str, Any]]) -> None:
             reasons.setdefault(_with_remedy(row), []).append(f"{backend}/{framework}")
     for reason, pairs in reasons.items():
         say(f"{', '.join(pairs)}: {reason}")
-    for backend in with_capability("untried"):
-        say(f"{backend}: {capabilities(backend).untried}")
-    say(
-        f"across machines {', '.join(with_capability('open_ports'))} need allow_open_ports (docs/comparing.md)"
-    )

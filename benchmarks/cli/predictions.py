@@ -93,30 +93,19 @@ def show_curves(
 ) -> list[PredictionRecord]:
     """Print what is predicted of each training, and write figure, CSV and records; as JSON nothing is written."""
     from dlscale.analysis.predict import show  # tables and figures take longer to import than predictions
+    from dlscale.analysis.render.text import as_data
 
     made = [
         list(prediction_records(curves, commit=commit, command=command)) for curves in trainings if curves
     ]
     every = [record for records in made for record in records]
     if as_json:
-        show_records(every, as_json=True)
+        click.echo(json.dumps(as_data(show.study_of(every), [show.PREDICTION, show.ORIGINS])))
         return every
     for records in made:
-        show_records(records)
-        first = records[0]
+        study, first = show.study_of(records), records[0]
         stem = folder / f"{first.workload}-{first.preset}-{first.framework}-{first.scaling_mode}-scaling"
-        show.write(show.study_of(records), stem)
+        show.show(study, Console(highlight=False))
+        show.write(study, stem)
         click.echo(f"figure, CSV and records: {stem}.png, {stem.name}.csv, {stem.name}{ENDING}")
     return every
-
-
-def show_records(records: Sequence[PredictionRecord], *, as_json: bool = False) -> None:
-    """Print predictions."""
-    from dlscale.analysis.predict import show
-    from dlscale.analysis.render.text import as_data
-
-    study = show.study_of(records)
-    if as_json:
-        click.echo(json.dumps(as_data(study, [show.PREDICTION, show.ORIGINS])))
-    else:
-        show.show(study, Console(highlight=False))

@@ -15,9 +15,7 @@ from dlscale.analysis.render import page, screen
 from dlscale.analysis.render.text import as_data
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.options import choose_study, json_option, results_option, study_argument
-from dlscale.benchmarks.cli.predictions import show_records
 from dlscale.benchmarks.cli.study_report import ended, load, predicted_option
-from dlscale.benchmarks.records.prediction import ENDING, read_predictions
 from dlscale.benchmarks.records.record import BASES, Base
 from dlscale.benchmarks.records.store import Store
 
@@ -52,7 +50,7 @@ def report(
     The screen has the verdict, the table of trainings, the largest loss of each backend, and warnings. The page with
     plots, causes of loss, failures and environment is written to report.html in the study's folder: one file that needs
     no network (docs/report.md). --predicted shows predictions next to the study: in tables, and in plots with bands and
-    separate marks. A file of predictions, *.jsonl, is printed again.
+    separate marks.
 
     Exit status: 2 if cases failed, records are corrupt or compressed trainings fail their accuracy gate, 4 if no number
     can carry an interval, or no training reached its target.
@@ -63,11 +61,7 @@ def report(
       dlscale report --full
       dlscale report weak-scaling-1a2b3c4d --json
       dlscale report weak-scaling-1a2b3c4d --predicted latest
-      dlscale report results/cori/predictions/hep_cnn-paper-tensorflow-weak-scaling.jsonl
     """  # noqa: D301
-    if name and name.endswith(ENDING):
-        show_records(read_predictions(Path(name)), as_json=as_json)
-        return 0
     folder = choose_study(results, name, system=system)
     study = load(folder, base=base, named=predicted)
     if as_json:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from dlscale.analysis.findings import predicted
 from dlscale.analysis.load import Study
 from dlscale.base.definitions import parse_tables
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, unknown
 from dlscale.base.files import read_regular
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.options import Words
@@ -102,8 +102,7 @@ def _add_predictions(study: Study, place: Path, named: Sequence[str]) -> None:
         found = [path for path in known if name == LATEST or path.name.startswith(name)]
         files = [Path(name)] if name != LATEST and Path(name).is_file() else found
         if not files:
-            choices = f"choose one of: {', '.join(it.name for it in known)}" if known else "dlscale predict"
-            raise UsageError(f"no predictions {name!r} in {place}; {choices}")
+            raise UsageError(unknown("predictions", name, [it.name for it in known], where=f"in {place}"))
         study.predictions = [*study.predictions, *(it for path in files for it in read_predictions(path))]
     if predicted.FINDING.of(study).empty:
         asked = "; ".join(dict.fromkeys(map(predicted.stated, study.predictions)))

@@ -52,7 +52,6 @@ def answered(monkeypatch):
 def test_it_says_which_gpus_there_are_and_by_what_they_exchange(dlscale):
     lines = dlscale("doctor")[1].splitlines()
     assert "GPUs visible to torch: AMD Instinct MI250X; between them RCCL 2.22.3" in lines
-    assert "xccl: never tried: no GPU of Intel has run it yet" in lines
 
 
 @pytest.mark.usefixtures("answered")

@@ -225,13 +225,3 @@ def test_strong_scaling_needs_nodes_that_divide_the_batch(dlscale, mistake):
     assert status == 0
     rows = json.loads(out)["prediction"]
     assert [row["local_batch"] for row in rows] == [64, 32, 16, 8, 4, 2, 1]
-
-
-def test_report_prints_a_file_of_predictions_again(tmp_path):
-    said("--nodes", "1,64", "--results", str(tmp_path))
-    again = ["report", str(tmp_path / f"{STEM}.jsonl")]
-    done = CliRunner().invoke(cli, again, catch_exceptions=False)
-    assert done.exit_code == 0
-    assert "not measured on cori" in done.output
-    rows = json.loads(CliRunner().invoke(cli, [*again, "--json"]).output)["prediction"]
-    assert [row["num_nodes"] for row in rows] == [1, 64]
