@@ -11,7 +11,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from dlscale.base.errors import UsageError, unknown
+from dlscale.base.definitions import one_of
+from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, parse_counts, split_list
 from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.options import Counts, Read, Time, Words, json_option, results_option
@@ -20,10 +21,7 @@ from dlscale.collectives import capabilities, with_capability
 
 
 def _operations(text: str) -> list[Collective]:
-    words = split_list(text)
-    for word in words or [""]:
-        if word not in (*COLLECTIVES, "all"):
-            raise UsageError(unknown("operation", word, [*COLLECTIVES, "all"]))
+    words = [one_of("operation", word, (*COLLECTIVES, "all")) for word in split_list(text) or [""]]
     return [name for name in COLLECTIVES if name in words or "all" in words]
 
 
@@ -106,17 +104,12 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     else:
         machine = this_node(options["backends"], options["operations"])
 
-    def tell(text: str) -> None:
-        click.echo(text, err=True)
-
-    console = Console(stderr=True)
+    tell, console = partial(click.echo, err=True), Console(stderr=True)
     with console.status("preparing", refresh_per_second=0.5) as status:
 
-        def show(text: str) -> None:
-            if console.is_terminal:
-                status.update(Text(text, no_wrap=True, overflow="ellipsis"))
-            else:
-                tell(text)
+        def progress(text: str) -> None:
+            line = Text(text, no_wrap=True, overflow="ellipsis")
+            status.update(line) if console.is_terminal else tell(text)
 
         run = Run(
             machine=machine,
@@ -126,7 +119,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
             num_blocks=options["launches"],
             budget_seconds=options["budget"],
             tell=tell,
-            progress=show,
+            progress=progress,
         )
         run.prepare(results)
         for found in machine.libraries.values():

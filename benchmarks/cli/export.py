@@ -56,9 +56,8 @@ def export(
     study = load(folder)
     if form != "markdown":
         place = out or folder / "tables"
-        names = ", ".join(
-            it.name for it in write_tables(study, load_all(), place, form=form, per_rank=per_rank)
-        )
+        written = write_tables(study, load_all(), place, form=form, per_rank=per_rank)
+        names = ", ".join(path.name for path in written)
         click.echo(f"{plural(len(study.attempts), 'case')}: {names} in {place}")
         return ended(study, enough=True)
     text = study_markdown(study, load_all())
