@@ -11,9 +11,10 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
 LONGEST_NAME = 120
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@+-]{{0,{LONGEST_NAME - 1}}}")
 # Control characters but for new lines and tabs, halves of characters, and what is not seen, such as letters without a
 # width, or changes the direction of what is: https://www.unicode.org/reports/tr36/#Bidirectional_Text_Spoofing.
 _HIDDEN = (
@@ -37,8 +38,17 @@ def _escaped(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
 
 
-# It can be a part of a path and of no other folder.
-Name = Annotated[str, Field(pattern=rf"^[A-Za-z0-9][A-Za-z0-9._@+-]{{0,{LONGEST_NAME - 1}}}$")]
+def check_name(value: str) -> str:
+    """Returns `value` if it is a name, which can be a part of a path and of no other folder. Raises ValueError."""
+    if not _NAME.fullmatch(value):
+        raise ValueError(
+            f"{value[:80]!r} cannot name a folder; give up to {LONGEST_NAME} letters, digits, '.', '_', '-', '+' and "
+            "'@', a letter or digit first"
+        )
+    return value
+
+
+Name = Annotated[str, AfterValidator(check_name)]
 Text = Annotated[str, AfterValidator(visible)]
 
 

@@ -26,6 +26,7 @@ from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.store import load_records
 from dlscale.benchmarks.systems.system import System, load_system
+from dlscale.collectives import capabilities
 from dlscale.collectives.sharding import NONE
 from dlscale.models.frameworks import FRAMEWORKS
 
@@ -86,6 +87,8 @@ def predict(
     """  # noqa: D301
     fields: dict[str, Any] = {"backends": ["ring"], **request.fields}
     backends, shards = fields["backends"], fields.get("shard", NONE)
+    for backend in backends:
+        capabilities(backend)  # raises UsageError for a name that is none
     options = fields.get("backend_options", {})
     for backend, own in options.items():
         if backend not in backends:

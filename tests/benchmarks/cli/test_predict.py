@@ -111,7 +111,7 @@ def test_options_change_what_is_predicted():
         (["--set", "batch=8|16"], "batch has several values"),
         (["--set", "ring.topk_share=0.1"], "predictions do not model ring.topk_share"),
         (["--set", "launches=3"], "--set launches: nothing here depends on it; choose from: frameworks"),
-        (["--nodes", "0"], "'0' is not a count"),
+        (["--nodes", "0"], "'0' is not among positive counts"),
         (["--from", "none-such"], "no study"),
     ],
 )

@@ -77,8 +77,6 @@ CASES = [
     ({**SERVED, "rules": {"checkpoint_every": 50}}, "its servers hold part of the state"),
     # data and batches
     ({"preset": "paper"}, r"224.*--data|224.*hep_events"),
-    ({"batch": 3000}, "4000"),
-    ({"ranks": [1, 2048], "num_cores": 2048}, "4000"),
     ({"workloads": ["hep_cnn", "cosmogan"], "data": "some.h5"}, "some.h5: need an HDF5 file"),
     ({**STRONG, "ranks": [1, 3]}, "global batch 8 is not .* 3 ranks; choose --ranks from: 1, 2, 4, 8"),
     ({"workloads": ["inception_v3"], "batch": 1}, "local batch of 1, but .* needs 2 images or more"),

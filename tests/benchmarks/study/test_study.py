@@ -69,14 +69,14 @@ def test_other_questions_are_other_studies():
         ("name = 'x'", "title: field required"),
         ("nmae = 'x'\n" + WEAK_SCALING, "nmae: extra inputs are not permitted"),
         *(
-            (f'name = "{name}"\n', "name: string should match pattern")
+            (f'name = "{name}"\n', "cannot name a folder")
             for name in ("../../../escaped/x", "", ".hidden", "a/b")
         ),
     ],
 )
 def test_a_broken_study_file(text: str, words: str, tmp_path: Path):
     path = tmp_path / "mine.toml"
-    path.write_text(WEAK_SCALING.replace('name = "weak-scaling"\n', text) if "pattern" in words else text)
+    path.write_text(WEAK_SCALING.replace('name = "weak-scaling"\n', text) if "folder" in words else text)
     with pytest.raises(UsageError, match=re.escape(str(path))) as caught:
         load_study(str(path))
     assert words in str(caught.value)

@@ -166,7 +166,7 @@ def test_a_retired_system_is_here_nowhere(monkeypatch):
         ('"--partition=test"', '"#SBATCH --partition=test"', "has the scheduler's marker"),
         ('"--partition=test"', '"--nodes=4"', "'--nodes=4' is for the study to say"),
         ("[node]", "[node", "is not valid TOML"),
-        ('name = "', 'name = "../', "name: string should match pattern"),
+        ('name = "', 'name = "../', "' cannot name a folder; give up to 120 letters"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path, old, new, expected):
