@@ -294,7 +294,8 @@ class Workload:
             return Input()
         data, facts = self.data(), self.preset(preset)
         if path is None:
-            return replace(data.default_input(facts), skip_bad=skip_bad)
+            shipped: Input = data.default_input(facts)
+            return replace(shipped, skip_bad=skip_bad)
         source = Input(path=path, skip_bad=skip_bad)
         data.check_input(source, facts, num_samples=num_samples)
         return source
