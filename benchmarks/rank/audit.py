@@ -11,7 +11,6 @@ one turn.
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,56 +20,42 @@ from typing import Any, cast
 import numpy as np
 
 from dlscale.benchmarks.rank.deviation import Snapshot, deviation, whole_share
-from dlscale.benchmarks.rank.reference import AuditedTraining, Reference, reference_of
-from dlscale.benchmarks.rank.sample_order import num_wrong_samples
+from dlscale.benchmarks.rank.reference import AuditedTraining, Reference, num_wrong_samples, reference_of
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.algorithms import downpour
-from dlscale.collectives.backend import GATHER_SIZES, Backend, CountingTrainer
-from dlscale.collectives.sharding import NONE, PARAMETERS
-from dlscale.collectives.training.replica_trainer import bytes_of
+from dlscale.collectives.backend import Backend, CountingTrainer
 from dlscale.models.weights import NUM_DRAWN
 from dlscale.models.workload import State
 
 Measure = Callable[[Snapshot, Snapshot, Snapshot], dict[str, float]]
 """Deviations after some steps by the names of their gates: from (before, after, expected)."""
 
-# Where replays are not exact: how many more there are of what is beyond its bound, how many times their largest
-# difference from the first one is allowed then, and up to where it can tell anything: a mean that is halved, or a step
-# of two that is missing, deviates by 0.5.
-NUM_REPLAYS = 3
-ALLOWED_NOISES = 4.0
-MOST_NOISE = 0.1
+# Where replays are not exact: how many times larger than between two replays a fault's deviation is.
+NOISES = 4.0
 
 
 @dataclass(slots=True)
 class Judged:
-    """The largest of some deviations, and the largest among replays of the same steps."""
+    """The largest of some deviations."""
 
     bound: float
     value: float | None = None  # None: nothing was looked at
-    noise: float = 0.0
+    is_vague: bool = False  # what was beyond the bound is no more than replays differ by
 
     def add(self, value: float) -> bool:
         """Returns whether it is beyond the bound."""
         self.value = max(self.value or 0.0, value)
         return value > self.bound
 
-    def add_noise(self, value: float) -> None:
-        """Numbers that are not finite say nothing."""
-        self.noise = max(self.noise, value if math.isfinite(value) else 0.0)
-
     def gate(self, name: str, detail: str, *, control: Any, why: str = "") -> Gate:
         """The worst of all ranks; `why` nothing was looked at, if no rank did. Collective."""
         # No value is NaN, over which a plain maximum may pass: it is infinite where a number is not finite.
-        values, noises = zip(*control.allgather((self.value, self.noise)), strict=True)
+        values, vague = zip(*control.allgather((self.value, self.is_vague)), strict=True)
         known = [value for value in values if value is not None]
-        if not known:
-            return Gate.unchecked(name, f"not audited: {why}")
-        if (noise := max(noises)) > MOST_NOISE:
-            return Gate.unchecked(name, f"not audited: replays of the same steps differ by {noise:.2g}")
-        apart = f" (replays differ by {noise:.2g} from each other)" if noise else ""
-        allowed = max(self.bound, ALLOWED_NOISES * noise)
-        return Gate.at_most(allowed, max(known), name=name, detail=detail + apart)
+        if not known or any(vague):
+            reason = "replays of the same steps differ" if known else why
+            return Gate.unchecked(name, f"not audited: {reason}")
+        return Gate.at_most(self.bound, max(known), name=name, detail=detail)
 
 
 def draw(count: int, *, control: Any) -> int:
@@ -91,12 +76,11 @@ def turns(backend: Backend, num_ranks: int) -> list[range]:
 class Replay:
     """Lets a trainer take steps, and replays them by a reference. Collective.
 
-    `judged` has the results, by the names of gates with their bounds; other deviations are not looked at.
+    `judged` takes the results, by the names of gates; other deviations are not looked at.
     """
 
-    def __init__(self, training: AuditedTraining, bounds: dict[str, float], *, gate: bool = False) -> None:
-        self.training, self._gate = training, gate
-        self.judged = {name: Judged(bound) for name, bound in bounds.items()}
+    def __init__(self, training: AuditedTraining, judged: dict[str, Judged], *, gate: bool = False) -> None:
+        self.training, self.judged, self._gate = training, judged, gate
         self.num_taken = 0  # steps of this rank in this launch
         resumes = not (training.backend.capabilities.servers or gate)
         self._first = _num_drawn(training.trainer.held(slots=False)) if resumes else 0
@@ -132,8 +116,12 @@ class Replay:
             self._step(delay)
             late = self.look()
         self._step(num_steps * is_mine)
-        if self.training.backend.capabilities.servers and not self._gate:
-            self._check_count()
+        if "audit_count" in self.judged:
+            # The servers have taken up all that ranks pushed, and once.
+            applied = cast(CountingTrainer, trainer).num_applied()
+            missing = self.training.control.allreduce(self.num_taken) - applied
+            waiting = self.training.control.Get_size() * self.reference.most_waiting
+            self._note("audit_count", max(-missing, missing - waiting))
         if self.can_replay():
             self.reference.turn = turn
             self.judge(state, measure, num_steps=num_steps, late=late)
@@ -143,8 +131,8 @@ class Replay:
     ) -> None:
         """Note how far what the trainer holds is from a replay of its last steps, from `state` on.
 
-        Without a state they were other ranks'. Gradients are applied to `late` where that is another state. Beyond a
-        bound also how far replays are from each other, if they may be.
+        Without a state they were other ranks'. Gradients are applied to `late` where that is another state. What is
+        beyond its bound is replayed once more where replays may differ.
         """
         reference, last = self.reference, self._first + self.num_taken - 1
         delay = self.training.backend.delay if late else 0
@@ -165,7 +153,8 @@ class Replay:
             return reference.seen()
 
         after = {} if state is None else reference.seen_in_trainer()
-        before, expected, beyond = Snapshot(), replay(), False
+        before, expected = Snapshot(), replay()
+        beyond: list[str] = []
         if state is not None:
             if _equal(after, expected):  # mostly, and then nothing has to be measured
                 after, expected = {}, {}
@@ -173,14 +162,15 @@ class Replay:
                 expected = _copied(expected)
                 reference.begin(late or state)
                 before = _copied(reference.seen())
-            noted = [self._note(*found) for found in measure(before, after, expected).items()]
-            beyond = any(noted)
+            beyond = [
+                name for name, value in measure(before, after, expected).items() if self._note(name, value)
+            ]
         if self.training.bounds.exact or not any(self.training.control.allgather(beyond)):
             return
-        for _ in range(NUM_REPLAYS):
-            again = replay()
-            for name, value in measure(before, again, expected).items() if before else ():
-                self.judged[name].add_noise(value)
+        again = replay()
+        noises = measure(before, again, expected) if beyond else {}
+        for judged, noise in [(self.judged[name], noises[name]) for name in beyond]:
+            judged.is_vague |= NOISES * noise > (judged.value or 0.0)
 
     def _note(self, name: str, value: float) -> bool:
         return name in self.judged and self.judged[name].add(value)
@@ -208,13 +198,6 @@ class Replay:
             )
             self._note("audit_samples", wrong)
 
-    def _check_count(self) -> None:
-        """The servers have taken up all that ranks pushed, and once."""
-        control = self.training.control
-        applied = cast(CountingTrainer, self.training.trainer).num_applied()
-        missing = control.allreduce(self.num_taken) - applied
-        self._note("audit_count", max(-missing, missing - control.Get_size() * self.reference.most_waiting))
-
 
 class ReplayAudit:
     """When the steps of a timed trainer are replayed, and the gates that follow. Collective."""
@@ -222,9 +205,9 @@ class ReplayAudit:
     def __init__(self, training: AuditedTraining) -> None:
         backend, bounds = training.backend, training.bounds
         allowed = {"audit_step": bounds.share, "audit_scale": bounds.scale, "audit_window": bounds.window}
-        counts = {"audit_samples": 0.0} | ({"audit_count": 0.0} if backend.capabilities.servers else {})
+        allowed |= {"audit_samples": 0.0} | ({"audit_count": 0.0} if backend.capabilities.servers else {})
         self._training = training
-        self._replay = Replay(training, allowed | counts)
+        self._replay = Replay(training, {name: Judged(bound) for name, bound in allowed.items()})
         self._has_windows = not (backend.asynchronous or backend.delay)
         self._turns = turns(backend, training.control.Get_size())
         self._open: tuple[State, int] | None = None
@@ -294,12 +277,10 @@ class ReplayAudit:
             whys["audit_window"] = "ranks do not wait for each other, and turns are replayed"
         elif backend.delay:
             whys["audit_window"] = "gradients are applied late"
-        gates = [
+        return [
             judged.gate(name, details[name], control=control, why=whys[name])
             for name, judged in self._replay.judged.items()
         ]
-        is_sharded = backend.shard != NONE and gates[0].value is not None
-        return [*gates, self._shards_gate()] if is_sharded else gates
 
     def _take_turns(self, order: Sequence[range]) -> None:
         taken = self._replay.num_taken
@@ -317,23 +298,6 @@ class ReplayAudit:
 
     def _of_single(self, *seen: Snapshot) -> dict[str, float]:
         return self._of_step(*seen) | self._of_window(*seen)
-
-    def _shards_gate(self) -> Gate:
-        """A rank's state is nearer to its part than to the whole, and its weights are gathered for each pass."""
-        training, replica = self._training, self._replay.reference.replica
-        own, whole = training.trainer.state_bytes(), bytes_of(replica.held())
-        pairs = [(own.optimizer or 0, whole.optimizer or 0)]
-        missing, size = 0, training.control.Get_size()
-        if training.backend.shard == PARAMETERS and size > 1:
-            settings = training.trainer.settings()
-            pairs.append((own.parameters, whole.parameters))
-            num_gathers, units = len(str(settings.get(GATHER_SIZES, "")).split(",")), int(settings["units"])
-            # The last unit is the network's rest. Of several losses each network is whole for a step.
-            missing = (2 * (units - 1) if len(replica.objectives) == 1 else units) - num_gathers
-        kept = math.inf if missing > 0 else max((part / total for part, total in pairs if total), default=0.0)
-        detail = "part of the sharded state that a rank keeps; infinite if gathers of a step are missing"
-        worst = max(training.control.allgather(kept))
-        return Gate.at_most((1 + 1 / size) / 2, worst, name="audit_shards", detail=detail)
 
 
 def _num_drawn(state: State) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.deviation import nan_last
 from dlscale.benchmarks.rank.measure import Emit, Steppable, measure
-from dlscale.benchmarks.rank.sample_order import num_wrong_samples
+from dlscale.benchmarks.rank.reference import num_wrong_samples
 from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import CaseResult, MeasuredWindow

@@ -34,8 +34,8 @@ class Bounds:
 
     `floor` is in units of the largest root mean square of a kind's tensors. A tensor whose largest mean gradient is
     below `noise` of the largest of all has rounding for a gradient (a bias before batch norm), which Adam blows up to
-    a full step. `exact`: two replays of a step are equal bit by bit; a GPU's fastest algorithms add up in another
-    order each time. `outputs`: the difference of a network's outputs for the same samples.
+    a full step. `exact`: two replays of a step are equal bit by bit. `outputs`: the difference of a network's outputs
+    for the same samples.
     """
 
     share: float
@@ -54,9 +54,13 @@ ROUNDED = Bounds(share=5e-2, scale=2e-3, window=1e-1, outputs=5e-2, floor=1e-1, 
 
 
 def bounds_for(*, precision: str, compressed: bool = False, device: str = "cpu") -> Bounds:
-    """The bounds of a computation and an exchange; `compressed`: other elements may pass a compressor's limit."""
-    bounds = EXACT if precision == "fp32" and not compressed else ROUNDED
-    return replace(bounds, exact=device == "cpu")
+    """The bounds of a computation and an exchange.
+
+    `compressed`: other elements may pass a compressor's limit. A GPU's fastest algorithms add up in another order each
+    time.
+    """
+    exact = device == "cpu"
+    return replace(EXACT if precision == "fp32" and exact and not compressed else ROUNDED, exact=exact)
 
 
 def snapshot(

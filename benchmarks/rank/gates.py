@@ -66,7 +66,7 @@ def update_gates(
             shard=shard,
             bounds=bounds_for(precision=precision, compressed=compressed),
         )
-        replay = Replay(training, {"gradient": worst.bound}, gate=True)
+        replay = Replay(training, {"gradient": worst}, gate=True)
 
         def measure(*seen: Snapshot, replay: Replay = replay) -> dict[str, float]:
             noisy = replay.reference.noisy if compressed else ()
@@ -74,17 +74,12 @@ def update_gates(
 
         try:
             if backend.capabilities.exchanges and not gates:
-                detail = "ranks whose weights differ from those that rank 0 began with"
-                held, begun = (
-                    control.allgather(_digest(weights)) for weights in (trainer.weights(), fresh.weights())
-                )
-                gates.append(_alike_gate("broadcast", held, begun[0], detail=detail))
+                gates.append(identity_gate(trainer.weights(), control=control, begun=fresh.weights()))
             for turn in (*order[first:], *order[:first]):
                 for _ in range(num_turns):
                     replay.take_turn(turn, measure)
         finally:
             trainer.close()
-        worst.add(replay.judged["gradient"].value or 0.0)
     detail = "change of each tensor by plain SGD against the rule's by the ranks' own gradients"
     return [*gates, worst.gate("gradient", detail, control=control)]
 
@@ -101,15 +96,13 @@ def training_gates(backend: Backend, trainer: Trainer, *, control: Any) -> list[
     return gates
 
 
-def identity_gate(weights: Weights, *, control: Any) -> Gate:
-    """All ranks hold the same trainable weights, bit by bit."""
-    held = control.allgather(_digest(weights))
-    return _alike_gate("identity", held, held[0], detail="ranks whose weights differ from rank 0's")
-
-
-def _alike_gate(name: str, held: list[str], expected: str, *, detail: str) -> Gate:
-    differing = [rank for rank, digest in enumerate(held) if digest != expected]
-    return Gate.none_of(differing, name=name, detail=detail)
+def identity_gate(weights: Weights, *, control: Any, begun: Weights | None = None) -> Gate:
+    """All ranks hold the same trainable weights, bit by bit: rank 0's, or those that it has `begun` with."""
+    own = _digest(weights)
+    held = control.allgather((own, _digest(begun) if begun else own))
+    differing = [rank for rank, (digest, _) in enumerate(held) if digest != held[0][1]]
+    name, whose = ("broadcast", "those that rank 0 began with") if begun else ("identity", "rank 0's")
+    return Gate.none_of(differing, name=name, detail=f"ranks whose weights differ from {whose}")
 
 
 def _digest(weights: Weights) -> str:

@@ -16,8 +16,7 @@ import numpy as np
 from dlscale.benchmarks.rank.audit import ReplayAudit, draw
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.evaluations import Evaluator
-from dlscale.benchmarks.rank.reference import AuditedTraining
-from dlscale.benchmarks.rank.sample_order import all_held_out
+from dlscale.benchmarks.rank.reference import AuditedTraining, all_held_out
 from dlscale.benchmarks.records.cell import Target
 from dlscale.benchmarks.records.record import End, Evaluation, Gate
 from dlscale.models.quality.metric import PIECE, Measured, read_usable

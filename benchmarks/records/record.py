@@ -22,7 +22,6 @@ from dlscale.benchmarks.records.cell import Case, Cell, Setting
 from dlscale.benchmarks.records.nodes import NodeEnergy, NodeFacts
 from dlscale.benchmarks.records.windows import Start, Windows
 from dlscale.collectives.capabilities import NAMES, capabilities
-from dlscale.collectives.sharding import NONE
 
 SCHEMA_VERSION = 7  # raised by every change that makes written records unreadable
 # Which number of ranks an efficiency is relative to: 1, the most on one node, or the fewest that were asked for.
@@ -186,7 +185,6 @@ def required_gates(cell: Cell, *, diverged: bool = False) -> tuple[str, ...]:
         "finite_loss": audited or cell.control == "profile",
         **dict.fromkeys(SERVER_AUDITS, audited),
         "audit_count": audited and row.servers,
-        "audit_shards": audited and cell.shard != NONE,
         **dict.fromkeys(("audit_held_out", "audit_evaluation"), audited and cell.target is not None),
         "identity": audited and row.exchanges,
     }

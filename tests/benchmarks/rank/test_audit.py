@@ -3,14 +3,12 @@
 Ranks are threads; a replica is two tensors, a momentum, and four samples per batch that depend on shard and step.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank import audit as audit_module
-from dlscale.benchmarks.rank.deviation import EXACT, ROUNDED
-from dlscale.benchmarks.rank.sample_order import samples_at
+from dlscale.benchmarks.rank.deviation import ROUNDED, bounds_for
+from dlscale.benchmarks.rank.reference import samples_at
 from dlscale.models.samples import ORDER_SEED, shard_indices
 from dlscale.models.workload import Shard
 from tests.benchmarks.rank.audited import (
@@ -70,15 +68,16 @@ def adding_up_in_any_order(share):
     ("share", "exact", "fault", "wrong", "unseen"),
     [
         (3e-3, True, None, {"audit_step"}, set()),
-        (3e-3, False, None, set(), set()),
-        (3e-3, False, "half", {"audit_step", "audit_scale"}, set()),
-        (3e-3, False, "nor a batch", {"audit_step", "audit_samples"}, set()),
+        (1e-3, False, None, set(), set()),
+        (1e-3, False, "half", {"audit_step", "audit_scale"}, set()),
+        (1e-3, False, "nor a batch", {"audit_step", "audit_samples"}, set()),
         (5.0, False, None, set(), {"audit_step", "audit_scale", "audit_window"}),
     ],
 )
 def test_what_replays_differ_by_is_no_fault_where_they_may(share, exact, fault, wrong, unseen):
     planted = FAULTS[fault][0] if fault else None
-    gates = run(planted, kind=adding_up_in_any_order(share), bounds=replace(EXACT, exact=exact))
+    bounds = bounds_for(precision="fp32", device="cpu" if exact else "gpu")
+    gates = run(planted, kind=adding_up_in_any_order(share), bounds=bounds)
     assert wrong <= failed(gates)
     assert wrong or not failed(gates)
     said = {
