@@ -136,16 +136,10 @@ class Trainer(Protocol):
         """What this rank keeps of the training's state; not collective."""
 
     def own_state(self) -> State:
-        """What the next steps depend on and each rank has another of; empty where `state` is all. Not collective.
-
-        Parts of `state` that differ between ranks keep their names, all others' begin with `OWN`.
-        """
+        """What the next steps depend on besides `state`, under names that begin with `OWN`. Not collective."""
 
     def restore(self, state: State) -> None:
-        """Go on where a trainer of the same cell was when it gave its `state`, with this rank's `own_state` over it.
-
-        Before the first step; collective.
-        """
+        """Go on where a trainer of the same cell was when it gave its `state`. Before the first step; collective."""
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """The backend's own decisions that a reader of the record must know (overlap, buckets ...)."""

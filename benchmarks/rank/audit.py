@@ -145,7 +145,10 @@ class Replay:
             for number in range(last + 1 - num_steps, last):
                 reference.apply(reference.gradients(number), number)
             gradients = reference.gradients(last - delay)
-            self._check_samples(state, delay)
+            if last - delay >= _num_drawn(state) and "audit_samples" in self.judged:
+                training = self.training
+                known = {"shard": training.shard, "held_out": training.held_out, "order": training.order}
+                self._note("audit_samples", num_wrong_samples(reference.replica, last - delay, **known))
             if late:
                 reference.begin(late)
                 self.training.follow(reference.replica, last)
@@ -184,19 +187,6 @@ class Replay:
         if num_steps:
             self.training.trainer.synchronize()
         self.training.control.Barrier()
-
-    def _check_samples(self, state: State, delay: int) -> None:
-        """Those of the reference's last batch, if there was one since `state`."""
-        training, place = self.training, self._first + self.num_taken - 1 - delay
-        if place >= _num_drawn(state) and not self._gate:
-            wrong = num_wrong_samples(
-                self.reference.replica,
-                place,
-                shard=training.shard,
-                held_out=training.held_out,
-                order=training.order,
-            )
-            self._note("audit_samples", wrong)
 
 
 class ReplayAudit:

@@ -6,21 +6,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from dlscale.benchmarks.rank.measure import CommunicatorControl
-from dlscale.benchmarks.rank.observers import HaloMeter, Observer, StepMeter
+from dlscale.benchmarks.rank.observers import Observer
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Gate, StateBytes
 from dlscale.benchmarks.records.spool import CaseResult, Event, MeasuredWindow, Phase, SpoolWriter
-from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives import Backend, Trainer
 from dlscale.collectives.backend import StaleTrainer
 from dlscale.collectives.control import Communicator
+from dlscale.collectives.neighbours import CarriedNeighbours
 from dlscale.models.parallel import Neighbours
-from dlscale.models.workload import Input, Replica, ReplicaFactory, Shard, Workload
+from dlscale.models.workload import Replica, ReplicaFactory, Shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +33,7 @@ class LaunchContext:
     shard: Shard  # this rank's part of the samples
     spool: SpoolWriter
     observers: Sequence[Observer] = ()
-    gathers: StepMeter | None = None  # seconds of gathers of sharded weights
-    halos: HaloMeter | None = None  # of ranks that share samples
+    carried: CarriedNeighbours | None = None  # of ranks that share samples
     beside: Neighbours | None = None  # whom their references ask: the same ranks, over the control plane
     # Filled by the first training for the communication-only case of the launch; None where there is no such case:
     # counting gradients copies the weights, which would show in the memory of `none`.
@@ -71,31 +69,10 @@ class CaseRun:
 
     context: LaunchContext
     index: int  # of the case in its launch
+    cell: Cell
     factory: ReplicaFactory
     deadline: float  # on this rank's monotonic clock
     audit_seconds: list[float] = field(default_factory=list)
-
-    @property
-    def cell(self) -> Cell:
-        return self.context.spec.cases[self.index].cell
-
-    @property
-    def rules(self) -> Rules:
-        return self.context.spec.rules
-
-    @property
-    def facts(self) -> Workload:
-        return self.context.spec.facts(self.cell)
-
-    @property
-    def source(self) -> Input:
-        """Of the factory's samples."""
-        return self.context.spec.source(self.cell)
-
-    @property
-    def checkpoints(self) -> Path | None:
-        """The folder of this case's; None where it is neither saved nor resumed."""
-        return self.context.spec.checkpoints_of(self.context.spec.cases[self.index])
 
     @contextmanager
     def auditing(self) -> Iterator[None]:
@@ -111,21 +88,20 @@ class CaseRun:
         shard = replace(self.context.shard, neighbours=self.context.beside)
         return make(shard=shard, seed=self.context.seed, drawn=False)
 
-    def remembering(self, replicas: list[Replica]) -> ReplicaFactory:
-        """The factory; what it makes is kept in `replicas`."""
+    @contextmanager
+    def trainer(self, distribute: Callable[..., Any] | None = None) -> Iterator[tuple[Any, list[Replica]]]:
+        """A trainer with this rank's own initial state, and the replicas made for it, its own first; collective.
 
-        def make(*, shard: Shard, seed: int, gate: bool = False, drawn: bool = True) -> Replica:
-            replicas.append(self.factory(shard=shard, seed=seed, gate=gate, drawn=drawn))
+        `distribute`: the backend's, or another way in which it makes trainers.
+        """
+        replicas: list[Replica] = []
+        context = self.context
+
+        def make(**arguments: Any) -> Replica:
+            replicas.append(self.factory(**arguments))
             return replicas[-1]
 
-        return make
-
-    @contextmanager
-    def trainer(self) -> Iterator[tuple[Trainer, list[Replica]]]:
-        """A trainer with this rank's own initial state, and the replicas made for it, its own first; collective."""
-        replicas: list[Replica] = []
-        make, context = self.remembering(replicas), self.context
-        trainer = context.backend.distribute(make, shard=context.shard, seed=context.seed)
+        trainer = (distribute or context.backend.distribute)(make, shard=context.shard, seed=context.seed)
         try:
             yield trainer, replicas
         finally:
@@ -140,33 +116,25 @@ class CaseRun:
             window = observer.after(window)
         self.write(window)
 
-    def write_observed(self) -> None:
-        """The windows are over: spool what observers saw of them."""
+    def end(self, *, steady: bool | None, **fields: Any) -> None:
+        """The windows are over: spool the result, of these fields and of what observers saw."""
         for observer in self.context.observers:
             for event in observer.end():
                 self.write(event)
+            fields |= observer.fields()
+        self.write(CaseResult(steady=steady, **fields))
 
-    def write_result(
+    def end_training(
         self, trainer: Trainer, replicas: Sequence[Replica], *, steady: bool | None, skipped: int = 0
     ) -> None:
-        """Spool the result of a training; `skipped` samples were left out beside those of its replicas."""
-        context, backend = self.context, self.context.backend
+        """The same of a training; `skipped` samples were left out beside those of its replicas."""
+        backend, neighbours = self.context.backend, self.context.shard.neighbours
         self.write(Phase(name="audits", seconds=sum(self.audit_seconds)))
         self.write(StateBytes(**asdict(trainer.state_bytes())))
-        gathers = context.gathers.take() if context.gathers else None
-        if not (context.shard.neighbours and context.shard.neighbours.index):
-            # Ranks that share samples leave out the same ones.
+        if not (neighbours and neighbours.index):  # ranks that share samples leave out the same ones
             skipped += sum(replica.num_skipped() for replica in replicas)
-        self.write(
-            CaseResult(
-                steady=steady,
-                staleness=cast(StaleTrainer, trainer).staleness() if backend.asynchronous else {},
-                settings=trainer.settings(),
-                gather_seconds=gathers[0] if gathers else None,
-                skipped_samples=skipped,
-                **(context.halos.take_halos() if context.halos else {}),
-            )
-        )
+        staleness = cast(StaleTrainer, trainer).staleness() if backend.asynchronous else {}
+        self.end(steady=steady, staleness=staleness, settings=trainer.settings(), skipped_samples=skipped)
 
 
 Measurement = Callable[[CaseRun], list[Gate]]

@@ -1,13 +1,11 @@
 """A training run over all its launches: where it is, when it is saved, and where it resumes.
 
-The saved state is that of the last checkpoint, in the folder of the study: a file of rank 0's, and one of every other
-rank that has something of its own. Rank 0's is written last: without it the others are no checkpoint. The format is
-safetensors: names, types and shapes in JSON, then bytes. Reading it runs nothing that is in it.
+The saved state is rank 0's, in a file of the study's folder. The format is safetensors: names, types and shapes in
+JSON, then bytes. Reading it runs nothing that is in it.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable
@@ -15,19 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, read_regular, refuse_links, write_atomically
+from dlscale.base.files import make_folder, refuse_links, write_atomically
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.measure import CommunicatorControl
 from dlscale.benchmarks.records.record import Checkpoint, Resumption
-from dlscale.collectives import Backend, Trainer
-from dlscale.collectives.backend import OWN
+from dlscale.collectives import Trainer
 from dlscale.collectives.sharding import NONE
 from dlscale.models.workload import State
 
-FILE = re.compile(r"step-(\d{10})(\.rank-\d+)?\.safetensors")
+FILE = re.compile(r"step-(\d{10})\.safetensors")
 NOTES = "notes"  # among the file's metadata
 STATE_ERRORS = (ValueError, KeyError, TypeError, IndexError)  # of one that was made by something else
-LARGEST_BYTES = 1 << 40
 
 
 class TrainingRun:
@@ -51,9 +47,8 @@ class TrainingRun:
         self._trainer, self._every, self._folder = trainer, every, folder
         self._control, self._world, self._write, self._gathers = control, world, write, gathers
         self._rank: int = world.Get_rank()
-        self.step: int = world.bcast(
-            last_checkpoint_step(folder) if self._rank == 0 else 0
-        )  # over all launches
+        # Over all launches.
+        self.step: int = world.bcast(last_checkpoint_step(folder) if self._rank == 0 else 0)
         self._saved = self.step
         self.notes = ""
         if self.step:
@@ -71,41 +66,29 @@ class TrainingRun:
         return num_steps
 
     def _save(self, notes: Callable[[], str]) -> None:
-        """Rank 0's state and what others have of their own; all wait, for the weights may not change meanwhile."""
+        """Rank 0's state; all wait, for the weights may not change meanwhile."""
         self._trainer.synchronize()
         self._control.barrier()
-        start = time.perf_counter()
-        num_bytes = 0
-        own = self._trainer.own_state()
-        if own and self._rank:
-            num_bytes = save_checkpoint(self._folder, own, step=self.step, rank=self._rank)
-        num_bytes = sum(self._world.allgather(num_bytes))
-        shared = self._trainer.state() if self._rank == 0 or self._gathers else {}
+        start, num_bytes = time.perf_counter(), 0
+        state = self._trainer.state() if self._rank == 0 or self._gathers else {}
         if self._rank == 0:
-            num_bytes += save_checkpoint(self._folder, shared | own, step=self.step, notes=notes())
+            num_bytes = save_checkpoint(self._folder, state, step=self.step, notes=notes())
         self._control.barrier()
-        seconds = time.perf_counter() - start
         self._saved = self.step
         if self._rank == 0:
+            seconds = time.perf_counter() - start
             self._write(Checkpoint(step=self.step, seconds=seconds, num_bytes=num_bytes))
 
     def _restore(self) -> None:
-        """Rank 0 reads the state, and all ranks resume from it, each with its own.
-
-        Raises UsageError, on the rank whose file cannot be read.
-        """
+        """Rank 0 reads the state, and all ranks resume from it. Raises UsageError."""
         self._control.barrier()
         start = time.perf_counter()
-        state: State = {}
+        state = None
         if self._rank == 0:
             state, self.notes = load_checkpoint(self._folder, step=self.step)
         self.notes = self._world.bcast(self.notes)
-        own = {name: value for name, value in state.items() if name.startswith(OWN)}
-        shared = {name: value for name, value in state.items() if name not in own}
-        if self._world.bcast(bool(own)) and self._rank:
-            own, _ = load_checkpoint(self._folder, step=self.step, rank=self._rank)
         try:
-            self._trainer.restore(share_checkpoint(self._world, shared if self._rank == 0 else None) | own)
+            self._trainer.restore(share_checkpoint(self._world, state))
         except (UsageError, *STATE_ERRORS) as error:
             raise self.of_another(error) from None
         self._control.barrier()
@@ -122,15 +105,14 @@ class TrainingRun:
 
 def training_run(case: CaseRun, trainer: Trainer) -> TrainingRun | None:
     """The training of a case over its launches; None where it is neither saved nor resumed. Raises UsageError."""
-    if case.checkpoints is None:
-        return None
     context = case.context
-    if case.rules.checkpoint_every:
-        check_can_resume(context.backend)
+    folder = context.spec.checkpoints_of(context.spec.cases[case.index])
+    if folder is None:
+        return None
     return TrainingRun(
         trainer,
-        case.rules.checkpoint_every,
-        case.checkpoints,
+        context.spec.rules.checkpoint_every,
+        folder,
         control=context.control,
         world=context.world,
         write=case.write,
@@ -138,20 +120,10 @@ def training_run(case: CaseRun, trainer: Trainer) -> TrainingRun | None:
     )
 
 
-def check_can_resume(backend: Backend) -> None:
-    """Returns if a checkpoint has all that a training over it depends on. Raises UsageError."""
-    if backend.delay:
-        raise UsageError(
-            f"backend {backend.capabilities.name} has gradients under way, which each rank has its own of and no "
-            "checkpoint keeps; leave rules.checkpoint_every out, or the option"
-        )
+def save_checkpoint(folder: Path, state: State, *, step: int, notes: str = "") -> int:
+    """Write the state after `step` steps with `notes`, durably, and delete earlier ones; returns its bytes.
 
-
-def save_checkpoint(folder: Path, state: State, *, step: int, notes: str = "", rank: int = 0) -> int:
-    """Write the state after `step` steps with `notes`, durably; returns its bytes.
-
-    That of rank 0 completes the checkpoint, and earlier ones are deleted. Raises UsageError if the disk is full or the
-    folder cannot be written; the earlier one is kept then.
+    Raises UsageError if the disk is full or the folder cannot be written; the earlier one is kept then.
     """
     import numpy as np
     from safetensors.numpy import save
@@ -160,8 +132,8 @@ def save_checkpoint(folder: Path, state: State, *, step: int, notes: str = "", r
     make_folder(folder)
     arrays = {name: np.asarray(value, order="C") for name, value in state.items()}
     content = save(arrays, metadata={NOTES: notes} if notes else None)
-    write_atomically(_path(folder, step, rank), content)
-    for path in folder.iterdir() if rank == 0 else ():
+    write_atomically(_path(folder, step), content)
+    for path in folder.iterdir():
         name = FILE.fullmatch(path.name)
         if name and int(name[1]) != step:
             path.unlink()
@@ -171,30 +143,24 @@ def save_checkpoint(folder: Path, state: State, *, step: int, notes: str = "", r
 def last_checkpoint_step(folder: Path) -> int:
     """After how many steps the last state was saved; 0 if there is none."""
     names = [FILE.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
-    return max((int(name[1]) for name in names if name and not name[2]), default=0)
+    return max((int(name[1]) for name in names if name), default=0)
 
 
-def load_checkpoint(folder: Path, *, step: int, rank: int = 0) -> tuple[State, str]:
-    """That rank's state saved after `step` steps, and the notes with it.
+def load_checkpoint(folder: Path, *, step: int) -> tuple[State, str]:
+    """The state saved after `step` steps, and the notes with it. Raises UsageError if the file is damaged."""
+    from safetensors import SafetensorError, safe_open
 
-    Raises UsageError if the file is damaged, or is not there.
-    """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    path = _path(folder, step, rank)
+    path = _path(folder, step)
     try:
-        content = read_regular(path, limit=LARGEST_BYTES)
-        state: State = load(content)
-        header = json.loads(
-            content[8 : 8 + int.from_bytes(content[:8], "little")]
-        )  # which `load` does not give
+        if not path.is_file():  # a pipe would be waited for
+            raise OSError("no such file")
+        with safe_open(path, framework="numpy") as file:
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dictionary
+            return state, str((file.metadata() or {}).get(NOTES, ""))
     except (OSError, SafetensorError, *STATE_ERRORS) as error:
-        remedy = f"delete {folder}" if rank else "delete it"
         raise UsageError(
-            f"checkpoint {path} cannot be read ({str(error).splitlines()[0]}); {remedy}, and the training begins anew"
+            f"checkpoint {path} cannot be read ({str(error).splitlines()[0]}); delete it, and the training begins anew"
         ) from None
-    return state, str(header.get("__metadata__", {}).get(NOTES, ""))
 
 
 def share_checkpoint(control: Any, state: State | None) -> State:
@@ -210,5 +176,5 @@ def share_checkpoint(control: Any, state: State | None) -> State:
     return shared
 
 
-def _path(folder: Path, step: int, rank: int = 0) -> Path:
-    return folder / f"step-{step:010d}{f'.rank-{rank}' if rank else ''}.safetensors"
+def _path(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:010d}.safetensors"

@@ -8,6 +8,7 @@ a step of the training exchanged: nobody is late for it because of what he compu
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,18 +16,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlscale.benchmarks.rank.case import CaseRun
-from dlscale.benchmarks.rank.deviation import nan_last
 from dlscale.benchmarks.rank.measure import Emit, Steppable, measure
 from dlscale.benchmarks.rank.reference import num_wrong_samples
 from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.record import Gate
-from dlscale.benchmarks.records.spool import CaseResult, MeasuredWindow
+from dlscale.benchmarks.records.spool import MeasuredWindow
 from dlscale.collectives.backend import BUCKET_SIZES, Trainer
 from dlscale.models.weights import NUM_DRAWN, WEIGHT
 
 if TYPE_CHECKING:
     from dlscale.collectives.backend import Collective
-    from dlscale.collectives.neighbours import Call, CarriedNeighbours
+    from dlscale.collectives.neighbours import Call
     from dlscale.models.parallel import Neighbours
     from dlscale.models.workload import Replica, Shard
 
@@ -42,8 +42,8 @@ ROUNDING = 2**-20
 
 def _measure_shortly(case: CaseRun, control: Steppable, emit: Emit) -> bool:
     """Time the least that the rules ask for: these vary less than a training."""
-    shorter = case.rules.min_window_seconds / SHORTER_WINDOWS
-    rules = case.rules.model_copy(update={"min_window_seconds": shorter})
+    rules = case.context.spec.rules
+    rules = rules.model_copy(update={"min_window_seconds": rules.min_window_seconds / SHORTER_WINDOWS})
     return measure(control, case.context.control, rules, deadline=time.perf_counter(), emit=emit)
 
 
@@ -58,8 +58,7 @@ def measure_loader(case: CaseRun) -> list[Gate]:
         case.emit(window)
 
     steady = _measure_shortly(case, loader, emit)
-    case.write_observed()
-    case.write(CaseResult(steady=steady, skipped_samples=loader.replica.num_skipped()))
+    case.end(steady=steady, skipped_samples=loader.replica.num_skipped())
     return [loader.gate(context.world, num_steps, shard=context.shard)]
 
 
@@ -99,7 +98,7 @@ def measure_exchange(case: CaseRun) -> list[Gate]:
             case.emit(window.model_copy(update={"bucket_seconds": exchange.take_seconds()}))
 
         steady, settings = _measure_shortly(case, exchange, emit), collective.settings()
-        case.write(CaseResult(steady=steady, settings=settings, bucket_bytes=sizes))
+        case.end(steady=steady, settings=settings, bucket_bytes=sizes)
         return [exchange.gate(context.world, compressed=context.backend.compressor is not None)]
     finally:
         collective.close()
@@ -184,10 +183,9 @@ class ExchangeOnly:
         worst = self._error()
         for _ in range(2):  # a collective may send in every second call only
             self.step()
-            worst = max(worst, self._error(), key=nan_last)
-        worst = max(control.allgather(worst), key=nan_last)
+            worst = max(worst, self._error())
         detail = "means of the ranks' buckets, of each value plus 1"
-        return Gate.at_most(ROUNDING, worst, name="exchange", detail=detail)
+        return Gate.at_most(ROUNDING, max(control.allgather(worst)), name="exchange", detail=detail)
 
     def _error(self) -> float:
         """The worst of a bucket, of each mean plus 1."""
@@ -195,31 +193,24 @@ class ExchangeOnly:
         for bucket in self._buckets:
             means = self._values[self._first : self._first + bucket.size] + (self._collective.size - 1) / 2
             error = float(np.max(np.abs(bucket - means) / (1 + means), initial=0.0))
-            worst = max(worst, error, key=nan_last)
+            worst = max(worst, error if math.isfinite(error) else math.inf)
         return worst
 
 
 def measure_halos(case: CaseRun) -> list[Gate]:
     """Time exchanges of rows alone (`case.Measurement`). The split's gates have looked at what arrives."""
-    context = case.context
-    if context.halos is None:
+    neighbours, world = case.context.carried, case.context.world
+    if neighbours is None:
         raise ValueError(f"control {case.cell.control} of ranks with whole samples")
-    neighbours = context.halos.neighbours
-    calls = context.halos.step_calls or _calls_of_a_training(case, neighbours)
-    first = context.world.Get_rank() - neighbours.index
-    halos = HalosOnly(neighbours, context.world.allgather(calls)[first : first + neighbours.split])
-    steady = _measure_shortly(case, halos, case.emit)
-    case.write(CaseResult(steady=steady, **context.halos.take_halos()))
-    return []
-
-
-def _calls_of_a_training(case: CaseRun, neighbours: CarriedNeighbours) -> list[Call]:
-    """Those of a step; collective."""
     with case.trainer() as (trainer, _):
         before = neighbours.num_calls
         trainer.step()
         trainer.synchronize()
-        return neighbours.last_calls()[before - neighbours.num_calls :]
+        calls = neighbours.last_calls()[before - neighbours.num_calls :]
+    first = world.Get_rank() - neighbours.index
+    halos = HalosOnly(neighbours, world.allgather(calls)[first : first + neighbours.split])
+    case.end(steady=_measure_shortly(case, halos, case.emit))
+    return []
 
 
 class HalosOnly:

@@ -148,6 +148,12 @@ def _kind(name: str) -> str:
     return next((part for part in rest if not part.isdigit()), first)
 
 
-def nan_last(value: float) -> tuple[bool, float]:
-    """NaN is the worst of deviations, which a plain maximum may pass over."""
-    return math.isnan(value), value
+def largest_difference(found: Any, expected: Any) -> float:
+    """Of two arrays, of the largest expected value; infinite where a number is not finite, or shapes differ."""
+    if np.shape(found) != np.shape(expected):
+        return math.inf
+    if np.array_equal(found, expected):
+        return 0.0
+    one, other = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    error = float(np.max(np.abs(one - other)) / (np.max(np.abs(other)) or 1.0))
+    return error if math.isfinite(error) else math.inf

@@ -15,10 +15,10 @@ from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
 from dlscale.benchmarks.rank.gates import control_gate, update_gates
 from dlscale.benchmarks.rank.measure import CommunicatorControl
 from dlscale.benchmarks.rank.observers import (
+    EnergyMeter,
     GpuMemoryMeter,
     HaloMeter,
     Observer,
-    OtherPrograms,
     StepMeter,
     watch_other_programs,
 )
@@ -68,13 +68,24 @@ def run_launch_on_rank(
     gpu = taken_gpu(cell.framework, world, machine=boot_id()) if cell.device == "gpu" else None
     factories = [spec.factory(case.cell) for case in spec.cases]
     _write_place(spool, everyone.Get_rank(), cores=cores, gpu=gpu)
-    start_up = seconds_since_launch(spec, world)
+    start_up = time.monotonic() - spec.launched_at if boot_id() == spec.boot_id else None
+    if cell.num_nodes > 1:
+        # Ranks elsewhere have another clock: they take what the machine's own read when all have started.
+        world.Barrier()
+        readings = world.allgather(start_up and time.monotonic() - spec.launched_at)
+        start_up = start_up or next((reading for reading in readings if reading), None)
     if start_up is not None:
         spool.write(Phase(name="start_up", seconds=start_up))
     with _phase(spool, "import_backend"):
         preload(cell.backend, cell.framework)
     with _phase(spool, "connect"):
-        context = _connect(spec, spool, world, job=job, observers=_observers(cell, others))
+        # One rank of a machine watches other programs, and one of a node energy.
+        observers: list[Observer] = [others] if others else []
+        if local_rank() == 0:
+            observers += [EnergyMeter("rapl")] + [EnergyMeter("nvml")] * (cell.device == "gpu")
+        if cell.device == "gpu":
+            observers.append(GpuMemoryMeter(gpu_module(cell.framework)))
+        context = _connect(spec, spool, world, job=job, observers=observers)
     gc.freeze()  # what was imported stays, and no collection need visit it
     passed = _pass_gates(context, factories[0])
     gc.enable()
@@ -82,26 +93,16 @@ def run_launch_on_rank(
     for index, factory in enumerate(factories if passed else ()):
         now = time.perf_counter()
         deadline = now + spec.share(index, end - now)
-        case = CaseRun(context=context, index=index, factory=factory, deadline=deadline)
+        case = CaseRun(
+            context=context, index=index, cell=spec.cases[index].cell, factory=factory, deadline=deadline
+        )
         passed &= context.write_gates(_measurement_of(case.cell)(case), case=index)
         _write_case_end(spool, index)
     world.Barrier()
-    if context.halos:
-        context.halos.neighbours.close()
+    if context.carried:
+        context.carried.close()
     context.backend.close()
     return 0 if passed else 3
-
-
-def _observers(cell: Cell, others: OtherPrograms | None) -> list[Observer]:
-    """One rank of a machine watches other programs, by `others`, and one of a node energy."""
-    observers: list[Observer] = [others] if others else []
-    if local_rank() == 0:
-        from dlscale.benchmarks.rank.energy import node_meters
-
-        observers += node_meters(device=cell.device)
-    if cell.device == "gpu":
-        observers.append(GpuMemoryMeter(gpu_module(cell.framework)))
-    return observers
 
 
 def _connect(
@@ -133,8 +134,9 @@ def _connect(
         carrier = carrier_of(cell.backend, framework=cell.framework)
         asked = carried = connect_neighbours(carrier, control=world, split=cell.split)
         beside = over_control(world, split=cell.split)
-    halos = HaloMeter(carried) if carried else None
-    gathers = StepMeter(lambda: [backend.gather_seconds()]) if cell.shard != NONE else None
+        observers.append(HaloMeter(carried))
+    if cell.shard != NONE:
+        observers.append(StepMeter(["gather_seconds"], lambda: [backend.gather_seconds()]))
     return LaunchContext(
         spec=spec,
         backend=backend,
@@ -142,9 +144,8 @@ def _connect(
         world=world,
         shard=Shard(index=replica, count=max(1, world.Get_size() // cell.split), neighbours=asked),
         spool=spool,
-        observers=[*observers, *filter(None, (gathers, halos))],
-        gathers=gathers,
-        halos=halos,
+        observers=observers,
+        carried=carried,
         beside=beside,
         bucket_bytes=[] if any(case.cell.control == "exchange" for case in spec.cases) else None,
     )
@@ -165,10 +166,12 @@ def _pass_gates(context: LaunchContext, factory: ReplicaFactory) -> bool:
             context.backend, factory, control=world, shard=shard, seed=spec.seed, precision=cell.precision
         )
         passed = context.write_gates(gates)
-        if context.halos:
-            from dlscale.benchmarks.rank.split import split_gate_of
+        if context.carried:
+            from dlscale.benchmarks.rank.split import NUM_SAMPLES, split_gate
 
-            passed &= context.write_gates([split_gate_of(spec, cell, control=world, shard=shard)])
+            few = {"local_batch": min(cell.local_batch, NUM_SAMPLES), "precision": "fp64", "compiled": False}
+            factory = spec.factory(cell.model_copy(update=few))
+            passed &= context.write_gates([split_gate(factory, control=world, shard=shard, seed=spec.seed)])
         return passed
 
 
@@ -189,23 +192,6 @@ def _measurement_of(cell: Cell) -> Measurement:
     from dlscale.benchmarks.rank.training import measure_training
 
     return measure_training
-
-
-def seconds_since_launch(spec: LaunchSpec, workers: Any) -> float | None:
-    """Seconds from the launch to this call; collective over workers. None if none shares the supervisor's machine.
-
-    Ranks elsewhere have another clock. A barrier is the common moment: they take what the first rank on that machine
-    reads behind it, less what they waited for the others, exact to the time in which a barrier is left.
-    """
-    here = boot_id() == spec.boot_id
-    if spec.cases[0].cell.num_nodes == 1:
-        return time.monotonic() - spec.launched_at if here else None
-    begin = time.monotonic()
-    workers.Barrier()
-    now = time.monotonic()
-    readings = workers.allgather(now - spec.launched_at if here else None)
-    common = next((reading for reading in readings if reading is not None), None)
-    return None if common is None else (now - spec.launched_at if here else common) - (now - begin)
 
 
 def _serve(job: ServerSplit, spec: LaunchSpec, spool: SpoolWriter, *, cores: list[int]) -> None:

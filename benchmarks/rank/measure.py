@@ -155,6 +155,8 @@ def measure(
     num_warm_up, steady, world_step = _warm_up(trainer, control, rules, deadline=deadline, emit=emit)
     if passed:
         passed(num_warm_up)
+    if audit:
+        audit.count(num_warm_up)
     steps, wanted = _sizes(rules, world_step, round_steps=round_steps, least=CARRIED_STEPS if carries else 1)
     if budgeted:
         # The time left differs from rank to rank; the least of them decides, as -max(-left).
@@ -173,10 +175,12 @@ def measure(
     for window in range(wanted):
         if audit:
             audit.before(window)
-        emit(next_window())
+        taken = next_window()
+        emit(taken)
         if passed:
             passed(steps)
         if audit:
+            audit.count(taken.num_steps)
             audit.after(window)
     if audit:
         audit.end()

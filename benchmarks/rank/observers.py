@@ -1,11 +1,7 @@
-"""What watches a rank while its cases are measured: other programs, GPU memory, and counters of steps.
-
-Energy, which one rank of a node watches, is in `energy.py`.
-"""
+"""What watches a rank between the windows of its cases: other programs, energy, GPU memory, and counters of steps."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlscale.benchmarks.rank.process import boot_id
+from dlscale.benchmarks.records.nodes import EnergyReading, Source
 from dlscale.benchmarks.records.record import GpuMemory
 from dlscale.benchmarks.records.spool import Event, MeasuredWindow
 
 if TYPE_CHECKING:
-    from dlscale.collectives.neighbours import Call, CarriedNeighbours
+    from dlscale.collectives.neighbours import CarriedNeighbours
     from dlscale.models.frameworks import GpuModule
 
 
@@ -41,11 +37,14 @@ class Observer:
         """What was seen of the whole case, whose windows are over."""
         return ()
 
+    def fields(self) -> dict[str, Any]:
+        """The same, as fields of the `CaseResult`."""
+        return {}
+
 
 STAT = Path("/proc/stat")
 TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 TAKEN = (0, 1, 2, 7)  # the columns user, nice, system and steal of a core's line
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class OtherPrograms(Observer):
@@ -58,7 +57,8 @@ class OtherPrograms(Observer):
     def __init__(self, cores: Iterable[int], pids: Iterable[int]) -> None:
         """Raises OSError if there is no such process, or no /proc."""
         self._names = frozenset(f"cpu{core}" for core in cores)
-        self._clocks = [_clock_of(pid) for pid in pids]
+        # The clocks of the processes' CPU time, all threads together, as clock_getcpuclockid makes them in Linux.
+        self._clocks = [(~pid << 3) | 2 for pid in pids]
         self._since = self._read()
 
     def share(self) -> float | None:
@@ -104,12 +104,79 @@ def watch_other_programs(everyone: Any, *, cores: list[int], reads: bool) -> Oth
         return None
 
 
-def _clock_of(pid: int) -> int:
-    """The clock of a process's CPU time, all threads together. Raises OSError if there is no such process."""
-    clock = ctypes.c_int()
-    if error := _LIBC.clock_getcpuclockid(pid, ctypes.byref(clock)):
-        raise OSError(error, os.strerror(error))
-    return clock.value
+ZONES = Path("/sys/class/powercap")
+# By a counter's updates, 1 ms and 0.1 s apart: over fewer seconds more than 5 % may be missing.
+FEWEST_SECONDS: dict[Source, float] = {"rapl": 0.04, "nvml": 4.0}
+
+
+def read_joules(source: Source) -> list[tuple[float, float]]:
+    """Joules of each part of this node, and where its counter begins again at 0; 0: never.
+
+    RAPL's zones under /sys/class/powercap: of `intel-rapl:*` those named package-0 and, inside of it, dram, which it
+    does not contain; `psys` and `intel-rapl-mmio` count the same again. AMD's processors have it from family 17h on.
+    Since Linux 5.10 only root may read it (CVE-2020-8694) unless a centre opens it. NVIDIA's driver counts for each GPU
+    of the node from Volta on, whoever trains on it. Raises OSError, ValueError and pynvml.NVMLError.
+    """
+    if source == "nvml":
+        import pynvml
+
+        pynvml.nvmlInit()
+        gpus = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        counters = [(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3, 0.0) for gpu in gpus]
+    else:
+        names = ("energy_uj", "max_energy_range_uj")
+        counters = [
+            (int((zone / names[0]).read_text()) / 1e6, int((zone / names[1]).read_text()) / 1e6)
+            for zone in sorted(ZONES.glob("intel-rapl:*"))
+            if (zone / "name").read_text().startswith(("package", "dram"))
+        ]
+    if not counters:
+        raise OSError("no GPU" if source == "nvml" else f"no package in {ZONES}/intel-rapl:*")
+    return counters
+
+
+class EnergyMeter(Observer):
+    """Joules of one source over the windows after the warm-up and the time between them, without pauses."""
+
+    def __init__(self, source: Source) -> None:
+        self._source: Source = source
+        self._begin()
+
+    def after(self, window: MeasuredWindow) -> MeasuredWindow:
+        self._begin() if window.phase == "warmup" else self._add()
+        return window
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self._add()
+        yield
+        self._read()
+
+    def end(self) -> list[EnergyReading]:
+        self._add()
+        if not self._reason and self._seconds < FEWEST_SECONDS[self._source]:
+            self._reason = f"{self._seconds:.3g} s of windows are too short for its counters"
+        joules, reason = None if self._reason else self._joules, self._reason or None
+        return [EnergyReading(source=self._source, joules=joules, seconds=self._seconds, reason=reason)]
+
+    def _begin(self) -> None:
+        self._joules, self._seconds, self._reason = 0.0, 0.0, ""
+        self._read()
+
+    def _read(self) -> None:
+        self._moment, self._last = time.monotonic(), []
+        try:
+            self._last = read_joules(self._source)
+        except Exception as error:  # whatever a driver raises, the training goes on
+            self._reason = str(error)
+
+    def _add(self) -> None:
+        """Count what came since the last reading."""
+        before, began = self._last, self._moment
+        self._read()
+        self._seconds += self._moment - began
+        for (old, _), (new, limit) in zip(before, self._last, strict=False):
+            self._joules += new - old + limit * (new < old)
 
 
 class GpuMemoryMeter(Observer):
@@ -124,7 +191,9 @@ class GpuMemoryMeter(Observer):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        self._look()
+        now: dict[str, Any] = self._gpu.peak_memory()
+        if now["allocated_bytes"] > self._most.allocated_bytes:
+            self._most = GpuMemory(**now)
         yield
         self._gpu.forget_peak_memory()
 
@@ -134,29 +203,18 @@ class GpuMemoryMeter(Observer):
             most, self._most = self._most, GpuMemory(allocated_bytes=0)
         return [most]
 
-    def _look(self) -> None:
-        now: dict[str, Any] = self._gpu.peak_memory()
-        if now["allocated_bytes"] > self._most.allocated_bytes:
-            self._most = GpuMemory(**now)
-
 
 class StepMeter(Observer):
-    """What counters of this rank count per step in the windows after the warm-up."""
+    """What counters of this rank count per step in the windows after the warm-up; they are fields of `CaseResult`."""
 
-    def __init__(self, read: Callable[[], Sequence[float | None]]) -> None:
+    def __init__(self, names: Sequence[str], read: Callable[[], Sequence[float | None]]) -> None:
         """`read` gives what was counted so far, or None where that is not known."""
-        self._counters = read
+        self._names, self._counters = names, read
         self._begin()
 
-    def _read(self) -> NDArray[np.float64]:
-        return np.array(self._counters(), np.float64)  # None is nan
-
-    def _begin(self) -> None:
-        self._before, self._num_steps = self._read(), 0
-        self._total = np.zeros_like(self._before)
-
     def after(self, window: MeasuredWindow) -> MeasuredWindow:
-        before, self._before = self._before, self._read()
+        before = self._before
+        self._look()
         if window.phase == "steady":
             self._total += self._before - before
             self._num_steps += window.num_steps
@@ -165,38 +223,33 @@ class StepMeter(Observer):
     @contextmanager
     def paused(self) -> Iterator[None]:
         yield
-        self._before = self._read()
+        self._look()
 
-    def take(self) -> list[float] | None:
-        """What a step counts; the next case begins. None where that is not known."""
+    def fields(self) -> dict[str, Any]:
+        """What a step counts, nothing where that is not known; the next case begins."""
         total, num_steps = self._total, self._num_steps
         self._begin()
-        if not num_steps or np.isnan(total).any():
-            return None
-        per_step: list[float] = (total / num_steps).tolist()
-        return per_step
+        return dict(zip(self._names, (total / num_steps).tolist(), strict=True)) if (total > 0).all() else {}
+
+    def _look(self) -> None:
+        self._before = np.array(self._counters(), np.float64)  # None is nan
+
+    def _begin(self) -> None:
+        self._look()
+        self._total, self._num_steps = np.zeros_like(self._before), 0
 
 
 class HaloMeter(StepMeter):
     """What ranks that share samples exchange."""
 
     def __init__(self, neighbours: CarriedNeighbours) -> None:
-        self.neighbours = neighbours
-        self.step_calls: list[Call] = []  # of a step of the last case; none before the first
-        self._calls: list[Call] = []
-        super().__init__(lambda: (neighbours.seconds, neighbours.bytes_sent, neighbours.num_calls))
+        self._neighbours = neighbours
+        names = ("halo_seconds", "halo_bytes", "num_calls")
+        super().__init__(names, lambda: (neighbours.seconds, neighbours.bytes_sent, neighbours.num_calls))
 
-    def after(self, window: MeasuredWindow) -> MeasuredWindow:
-        """Count what the window's steps exchanged, and keep the last calls, of which the last step's are some."""
-        self._calls = self.neighbours.last_calls()
-        return super().after(window)
-
-    def take_halos(self) -> dict[str, Any]:
-        """Of a step, as fields of `CaseResult`; the next case begins. Nothing where there was none."""
-        counted = self.take()
-        if counted is None:
+    def fields(self) -> dict[str, Any]:
+        """Of a step, with its calls; nothing where there was none."""
+        counted = super().fields()
+        if not (num_calls := round(counted.pop("num_calls", 0))):
             return {}
-        seconds, num_bytes, num_calls = counted
-        self.step_calls = self._calls[-round(num_calls) :] if num_calls else []
-        calls = [str(call) for call in self.step_calls]
-        return {"halo_seconds": seconds, "halo_bytes": num_bytes, "halo_calls": calls}
+        return {**counted, "halo_calls": [str(call) for call in self._neighbours.last_calls()[-num_calls:]]}

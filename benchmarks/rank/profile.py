@@ -24,11 +24,9 @@ from dlscale.benchmarks.records.record import (
     SecondBatch,
     StepProfile,
 )
-from dlscale.benchmarks.records.spool import CaseResult
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.none import NoneBackend
 from dlscale.collectives.training.stamps import StampedTrainer, StepStamps
-from dlscale.models.workload import Replica
 
 ROUND = (False, True, True, False)  # which steps of a round are stamped
 PLAIN = 5  # first steps of the warm-up
@@ -49,37 +47,28 @@ def profile_rules(rules: Rules, trainer: StampedTrainer) -> Rules:
 def measure_profile(case: CaseRun) -> list[Gate]:
     """Time and stamp a training of one rank alone; its windows have both kinds of steps (`case.Measurement`)."""
     context = case.context
-    replicas: list[Replica] = []
-    trainer = cast(NoneBackend, context.backend).distribute_stamped(
-        case.remembering(replicas), shard=context.shard, seed=context.seed
-    )
-    try:
+    distribute = cast(NoneBackend, context.backend).distribute_stamped
+    with case.trainer(distribute) as (trainer, (replica,)):
         steps = ProfiledSteps(trainer)
         steady = measure(
             steps,
             context.control,
-            profile_rules(case.rules, trainer),
+            profile_rules(context.spec.rules, trainer),
             deadline=case.deadline,
             budgeted=context.spec.budgeted,
             emit=case.emit,
             passed=steps.passed,
             round_steps=len(ROUND),
         )
-        case.write_observed()
-        (replica,) = replicas
         sizes = [weight.size * ELEMENT_BYTES for weight in replica.weights()]
         profile = steps.profile(replica.names(), sizes).model_copy(update={"second": _measure_second(case)})
-        case.write(
-            CaseResult(
-                steady=steady,
-                settings=trainer.settings(),
-                skipped_samples=replica.num_skipped(),
-                profile=profile,
-            )
+        case.end(
+            steady=steady,
+            settings=trainer.settings(),
+            skipped_samples=replica.num_skipped(),
+            profile=profile,
         )
         return training_gates(context.backend, trainer, control=context.world)
-    finally:
-        trainer.close()
 
 
 def _measure_second(case: CaseRun) -> SecondBatch:

@@ -23,14 +23,7 @@ from numpy.typing import NDArray
 from dlscale.benchmarks.rank.deviation import CENTRE, VELOCITY, Bounds, Snapshot, noisy_weights, snapshot
 from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.collectives.algorithms.rounds import RoundsTrainer
-from dlscale.collectives.backend import (
-    OWN,
-    SERVED,
-    SERVED_COUNTS,
-    Backend,
-    CountingTrainer,
-    Trainer,
-)
+from dlscale.collectives.backend import OWN, SERVED, SERVED_COUNTS, Backend, CountingTrainer, Trainer
 from dlscale.collectives.compression.compressor import BucketState
 from dlscale.collectives.compression.halves import from_halves, to_halves
 from dlscale.collectives.compression.trainer import CompressedTrainer

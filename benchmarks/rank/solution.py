@@ -10,7 +10,7 @@ import math
 import time
 from typing import Literal
 
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat
 
 from dlscale.base.definitions import Frozen
 from dlscale.benchmarks.rank.case import CaseRun
@@ -38,7 +38,8 @@ def train_to_target(case: CaseRun) -> list[Gate]:
         raise ValueError(f"{cell.id} has no target")
     begin = time.perf_counter()
     with case.trainer() as (trainer, replicas):
-        evaluator = Evaluator(cell, case.source, case.reference(), world=context.world, facts=case.facts)
+        source, facts = context.spec.source(cell), context.spec.facts(cell)
+        evaluator = Evaluator(cell, source, case.reference(), world=context.world, facts=facts)
         saving = training_run(case, trainer)
         steps = ScheduledTrainer(trainer, replicas[0], cell, begin=saving.step if saving else 0)
         training = audited(
@@ -46,23 +47,21 @@ def train_to_target(case: CaseRun) -> list[Gate]:
             trainer,
             replicas,
             make_reference=lambda: evaluator.replica,
-            passed=lambda _: None,
             held_out=cell.target.held_out,
-            order=case.source.order,
+            order=source.order,
             follow=steps.follow,
             step=steps.step,
         )
         audit = TargetAudit(case, training, cell.target, evaluator)
         set_up_seconds = time.perf_counter() - begin
         case.write(Phase(name="set_up", seconds=set_up_seconds))
-        target = TargetTraining(case, steps, evaluator, saving=saving, audit=audit)
+        target = TargetTraining(case, steps, evaluator, audit, saving=saving)
         end = target.run(set_up_seconds=context.control.maximum(set_up_seconds))
         gates: list[Gate] = []
         if end != "diverged":  # that is a result, and its weights are no numbers
             with case.auditing():
                 gates = [*audit.gates(), *training_gates(context.backend, trainer, control=context.world)]
-        case.write_observed()
-        case.write_result(trainer, replicas, steady=None, skipped=evaluator.num_skipped)
+        case.end_training(trainer, replicas, steady=None, skipped=len(evaluator.held_out.bad))
         return gates
 
 
@@ -104,9 +103,8 @@ class ScheduledTrainer:
 
 
 class TargetNotes(Frozen):
-    """What a training with a target knows besides its state, after `step`; seconds over all launches."""
+    """What a training with a target knows besides its state; seconds over all launches."""
 
-    step: PositiveInt
     training_seconds: NonNegativeFloat
     evaluating_seconds: NonNegativeFloat
     evaluations: list[Evaluation]
@@ -123,9 +121,9 @@ class TargetTraining:
         case: CaseRun,
         steps: ScheduledTrainer,
         evaluator: Evaluator,
+        audit: TargetAudit,
         *,
         saving: TrainingRun | None = None,
-        audit: TargetAudit | None = None,
     ) -> None:
         """`saving` is of the same trainer; None where it is neither saved nor resumed."""
         self._case, self._steps, self._target = case, steps, steps.target
@@ -144,30 +142,24 @@ class TargetTraining:
         end = self._train(1, phase="warmup")
         while end is None:
             end = self._train(self._num_to_stop(), phase="steady")
-        if self._audit:
-            self._audit.end(end, self._evaluations[-1])
-        counts = {
-            "num_held_out": self._evaluator.num_samples,
-            "num_training": self._evaluator.num_training,
-        }
+        self._audit.end(end, self._evaluations[-1])
+        held_out = self._evaluator.held_out
+        counts = {"num_held_out": held_out.num_samples, "num_training": held_out.num_training}
         self._case.write(Ended(end=end, set_up_seconds=set_up_seconds, **counts))
         return end
 
     def _resume(self, saving: TrainingRun) -> None:
         try:
             notes = TargetNotes.model_validate_json(saving.notes)
-            if notes.step != saving.step:
-                raise ValueError(f"its notes are of step {notes.step}, its state of step {saving.step}")
         except ValueError as error:  # pydantic's is one
             raise saving.of_another(error) from None
-        self._step, self._training = notes.step, notes.training_seconds
+        self._step, self._training = saving.step, notes.training_seconds
         self._evaluating = notes.evaluating_seconds
         for evaluation in notes.evaluations:
             self._report(evaluation)
 
     def _notes(self) -> str:
         return TargetNotes(
-            step=self._step,
             training_seconds=self._training,
             evaluating_seconds=self._evaluating,
             evaluations=self._evaluations,
@@ -179,17 +171,14 @@ class TargetTraining:
     def _num_to_stop(self) -> int:
         """Steps to the next evaluation, a state to save, the end of the time or of a long window: the fewest."""
         every, seconds = self._target.evaluate_every, min(self._seconds_left(), LONGEST_WINDOW)
-        num_steps = min(every - self._step % every, seconds / self._step_seconds)
+        num_steps = min(every - self._step % every, seconds / self._step_seconds, self._audit.num_to_next())
         if self._saving:
             num_steps = min(num_steps, self._saving.num_to_save())
-        if self._audit:
-            num_steps = min(num_steps, self._audit.num_to_next())
         return max(1, math.ceil(num_steps))
 
     def _train(self, num_steps: int, *, phase: Literal["warmup", "steady"]) -> End | None:
         """A window, and what is due after it; returns how the training ends there, None if it continues."""
-        if self._audit:
-            self._audit.before()
+        self._audit.before()
         control = self._case.context.control
         window = time_window(self._steps, control, phase=phase, num_steps=num_steps)
         seconds = control.maximum(window.seconds)
@@ -197,8 +186,7 @@ class TargetTraining:
         self._training += seconds
         self._step_seconds = max(seconds, SHORTEST_STEP) / num_steps
         self._case.emit(window)
-        if self._audit:
-            self._audit.after(num_steps)
+        self._audit.after(num_steps)
         is_due = self._step % self._target.evaluate_every == 0 or self._seconds_left() <= 0
         end = self._evaluate() if is_due else None
         if self._saving and end is None:
@@ -211,12 +199,8 @@ class TargetTraining:
 
     def _evaluate(self) -> End | None:
         """How the training ends here; None if it continues."""
-        context, cell, target, trainer = (
-            self._case.context,
-            self._case.cell,
-            self._target,
-            self._steps.trainer,
-        )
+        context, cell = self._case.context, self._case.cell
+        target, trainer = self._target, self._steps.trainer
         context.control.barrier()
         begin = time.perf_counter()
         loss = sum(context.world.allgather(trainer.loss())) / cell.num_ranks

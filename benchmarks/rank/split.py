@@ -7,15 +7,12 @@ derived in docs/measurements/audits.md.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dlscale.benchmarks.rank.deviation import EXACT, deviation, nan_last
-from dlscale.benchmarks.rank.spec import LaunchSpec
-from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.rank.deviation import EXACT, deviation, largest_difference
 from dlscale.benchmarks.records.record import Gate
 from dlscale.models.weights import WEIGHT
 from dlscale.models.workload import Replica, ReplicaFactory, Shard, Weights
@@ -26,16 +23,8 @@ SHIFT = 3.0  # added to batch norm's shifts, so that few values lie next to the 
 TOLERANCE = 1e-5
 
 
-def split_gate_of(spec: LaunchSpec, cell: Cell, *, control: Any, shard: Shard) -> Gate:
-    """That of a launch; collective."""
-    local_batch = min(cell.local_batch, NUM_SAMPLES)
-    asked = {"local_batch": local_batch, "precision": "fp64", "compiled": False}
-    factory = spec.factory(cell.model_copy(update=asked))
-    return split_gate(factory, control=control, shard=shard, seed=spec.seed)
-
-
 def split_gate(factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int) -> Gate:
-    """Outputs and gradients, which are added up over rounds of other weights; collective."""
+    """Outputs and gradients of NUM_SAMPLES in float64, which are added up over rounds of other weights; collective."""
     shared = factory(shard=shard, seed=seed, gate=True)
     top = shard.neighbours is not None and shard.neighbours.index == 0
     whole = factory(shard=replace(shard, neighbours=None), seed=seed, gate=True) if top else None
@@ -50,12 +39,12 @@ def split_gate(factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int
         own = _outputs(shared, weights, totals[0])
         if whole:
             expected = _outputs(whole, weights, totals[1])
-            output = max(output, *map(_difference, own, expected), key=nan_last)
+            output = max(output, *map(largest_difference, own, expected))
     for total, count in zip(totals, (control.Get_size(), shard.count), strict=True):
         for added in total:
             control.Allreduce(None, added)
             added /= count
-    output = max(control.allgather(output), key=nan_last)
+    output = max(control.allgather(output))
     # Some gradients are zero but for rounding (a bias before batch norm): they are measured by the largest.
     named = ({f"{WEIGHT}.{place}": array for place, array in enumerate(total)} for total in totals)
     gradient, _ = deviation({}, *named, bounds=EXACT)
@@ -63,7 +52,7 @@ def split_gate(factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int
         f"outputs ({output:.2g} of the largest) and mean gradient ({gradient:.2g} of a tensor's length) of "
         f"{int(control.Get_size()) // shard.count} ranks with parts of samples, in float64, against whole samples"
     )
-    return Gate.at_most(TOLERANCE, max(output, gradient, key=nan_last), name="split", detail=detail)
+    return Gate.at_most(TOLERANCE, max(output, gradient), name="split", detail=detail)
 
 
 def _outputs(replica: Replica, weights: Weights, total: Weights) -> Weights:
@@ -73,10 +62,3 @@ def _outputs(replica: Replica, weights: Weights, total: Weights) -> Weights:
     for added, gradient in zip(total, replica.gradients(), strict=True):
         added += gradient
     return outputs
-
-
-def _difference(output: Any, expected: Any) -> float:
-    """The largest, of the largest expected value."""
-    if output.shape != expected.shape:
-        return math.inf
-    return float(np.max(np.abs(output - expected)) / (np.max(np.abs(expected)) or 1.0))

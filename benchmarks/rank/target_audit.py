@@ -1,7 +1,7 @@
 """Audits of a training to a target: of its steps, as where steps are timed, and of its last evaluation.
 
-Replayed are the first step, a stretch of steps drawn by lot in each span of the training, and a step after the last
-evaluation. Windows end where a stretch begins and ends: all their steps are the training's own, and are timed.
+Replayed are the first step, stretches of steps that begin when a lot says, and a step after the last evaluation.
+Windows end where a stretch begins and ends: all their steps are the training's own, and are timed.
 For the last evaluation it is shown that its samples are held out by definition, that pieces drawn by lot give the same
 again, read anew and with the trainer's weights of then, and that the metrics are those of all pieces.
 """
@@ -15,36 +15,36 @@ import numpy as np
 
 from dlscale.benchmarks.rank.audit import ReplayAudit, draw
 from dlscale.benchmarks.rank.case import CaseRun
+from dlscale.benchmarks.rank.deviation import largest_difference
 from dlscale.benchmarks.rank.evaluations import Evaluator
 from dlscale.benchmarks.rank.reference import AuditedTraining, all_held_out
 from dlscale.benchmarks.records.cell import Target
 from dlscale.benchmarks.records.record import End, Evaluation, Gate
-from dlscale.models.quality.metric import PIECE, Measured, read_usable
+from dlscale.models.quality.metric import PIECE, read_usable
 from dlscale.models.samples import Arrays
 
 STRETCH = 4  # steps
-FIRST_SPAN = 40  # steps, in each of which one stretch lies
-SPAN = 500
+FIRST_SPAN, SPAN = (
+    40,
+    1000,
+)  # steps after the first one, and after each stretch, within which the next one begins
 NUM_PIECES = 2  # that are measured again, over all ranks, by each at least one
 SAME_METRIC = 1e-6  # of the same pieces; absolute
 
 
 class TargetAudit:
-    """Looks at a training to a target. Collective.
-
-    Stretches of its steps are audited: the first step, then one in each span.
-    """
+    """Looks at a training to a target. Collective."""
 
     def __init__(
         self, case: CaseRun, training: AuditedTraining, target: Target, evaluator: Evaluator
     ) -> None:
         self._steps, self._training = ReplayAudit(training), training
         self._target, self._evaluator = target, evaluator
-        self._quality, self._skip_bad = case.facts.quality(), case.source.skip_bad
+        facts, source = case.context.spec.facts(case.cell), case.context.spec.source(case.cell)
+        self._quality, self._skip_bad = facts.quality(), source.skip_bad
         # Opened for this alone.
-        self._samples = case.facts.data().open_samples(case.source, case.cell.preset_facts, seed=None)
-        self._taken, self._begin, self._end = 0, 0, 1
-        self._span = 0, FIRST_SPAN
+        self._samples = facts.data().open_samples(source, case.cell.preset_facts, seed=None)
+        self._taken, self._begin, self._end, self._span = 0, 0, 1, FIRST_SPAN
         self._is_open = False
         self._gates: list[Gate] = []
 
@@ -66,10 +66,8 @@ class TargetAudit:
             return
         self._steps.close_stretch()
         self._is_open = False
-        begin, end = max(self._span[0], self._taken), self._span[1]
-        self._span = end, end + SPAN
-        self._begin = begin + draw(max(1, end - STRETCH - begin), control=self._training.control)
-        self._end = self._begin + STRETCH
+        self._begin = self._taken + draw(self._span, control=self._training.control)
+        self._end, self._span = self._begin + STRETCH, SPAN
 
     def end(self, end: End, last: Evaluation) -> None:
         """The training is over: look at its last evaluation, and at a step more."""
@@ -83,7 +81,7 @@ class TargetAudit:
         return [*self._steps.gates(), *self._gates] if self._gates else []
 
     def _held_out_gate(self) -> Gate:
-        claimed, count = self._evaluator.indices, len(self._samples)
+        claimed, count = self._evaluator.held_out.indices, len(self._samples)
         wrong = np.isin(np.arange(count), claimed) != all_held_out(count, share=self._target.held_out)
         twice = len(claimed) - len(set(claimed.tolist()))  # np.unique would import half of NumPy
         worst = max(self._training.control.allgather(int(np.sum(wrong)) + twice))
@@ -95,7 +93,7 @@ class TargetAudit:
         gathered = control.allgather(self._evaluator.pieces)
         pieces = sorted((piece for own in gathered for piece in own), key=lambda piece: piece[0])
         numbers = [number for number, _ in pieces]
-        missing = {*range(-(-len(self._evaluator.indices) // PIECE))} - {*numbers}
+        missing = {*range(-(-len(self._evaluator.held_out.indices) // PIECE))} - {*numbers}
         name, threshold = self._target.metric, self._target.threshold
         whole = {key: np.concatenate([piece[key] for _, piece in pieces]) for key in pieces[0][1]}
         value = float(self._quality.metrics(whole)[name])
@@ -125,23 +123,12 @@ class TargetAudit:
         for number, measured in secrets.SystemRandom().sample(evaluator.pieces, count):
             arrays = self._read(number)
             again = self._quality.measure(evaluator.replica.predict, *arrays) if arrays else {}
-            error = max(error, _difference(measured, again))
+            if measured.keys() != again.keys():
+                return math.inf
+            error = max(error, *(largest_difference(value, again[name]) for name, value in measured.items()))
         return error
 
     def _read(self, number: int) -> Arrays | None:
         """The good samples of a piece; None if there are none."""
-        piece = self._evaluator.indices[number * PIECE : (number + 1) * PIECE]
+        piece = self._evaluator.held_out.indices[number * PIECE : (number + 1) * PIECE]
         return read_usable(self._quality, self._samples, piece, skip_bad=self._skip_bad)[0]
-
-
-def _difference(one: Measured, two: Measured) -> float:
-    """The largest difference, of the largest value of each."""
-    worst = 0.0
-    for name in one.keys() | two.keys():
-        if name not in one or name not in two or np.shape(one[name]) != np.shape(two[name]):
-            return math.inf
-        first, second = (np.asarray(found[name], np.float64) for found in (one, two))
-        if not np.array_equal(first, second):
-            error = float(np.max(np.abs(first - second)) / (np.max(np.abs(second)) or 1.0))
-            worst = max(worst, error if math.isfinite(error) else math.inf)
-    return worst

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from dlscale.benchmarks.rank.audit import ReplayAudit
 from dlscale.benchmarks.rank.case import CaseRun
@@ -13,21 +13,14 @@ from dlscale.benchmarks.rank.gates import training_gates
 from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.rank.reference import AuditedTraining
 from dlscale.benchmarks.records.record import Gate
-from dlscale.benchmarks.records.spool import MeasuredWindow
-from dlscale.collectives import CountingTrainer, Trainer
+from dlscale.collectives import Trainer
 from dlscale.collectives.algorithms.registry import round_steps
-from dlscale.collectives.backend import GroupedTrainer
 from dlscale.models.workload import Replica
 
 
 def measure_training(case: CaseRun) -> list[Gate]:
     """Time the case's training, audited between its windows (`case.Measurement`)."""
     context, backend, cell = case.context, case.context.backend, case.cell
-
-    def emit(window: MeasuredWindow) -> None:
-        case.emit(window)
-        audit.count(window.num_steps)
-
     with case.trainer() as (trainer, replicas):
         saving = training_run(case, trainer)
         passed = saving.passed if saving else lambda _: None
@@ -35,27 +28,26 @@ def measure_training(case: CaseRun) -> list[Gate]:
         steady = measure(
             trainer,
             context.control,
-            case.rules,
+            context.spec.rules,
             deadline=case.deadline,
             budgeted=context.spec.budgeted,
-            emit=emit,
+            emit=case.emit,
             # A host runs ahead of a GPU: its stamps would not say when a step ended.
             stamped=cell.control == "train" and cell.device == "cpu" and not backend.capabilities.exchanges,
-            counting=cast(CountingTrainer, trainer) if backend.asynchronous else None,
+            counting=trainer if backend.asynchronous else None,
             passed=passed,
             audit=audit,
             round_steps=round_steps(cell.algorithm, cell.algorithm_options),
             carries=bool(trainer.settings().get("pipelined")),
-            agree=cast(GroupedTrainer, trainer).agree if getattr(backend.served, "groups", 0) else None,
+            agree=trainer.agree if getattr(backend.served, "groups", 0) else None,
         )
         with case.auditing():
             gates = [*audit.gates(), *training_gates(backend, trainer, control=context.world)]
-        case.write_observed()
         if context.bucket_bytes is not None:
             from dlscale.benchmarks.rank.controls import bucket_bytes_of
 
             context.bucket_bytes[:] = bucket_bytes_of(trainer)
-        case.write_result(trainer, replicas, steady=steady)
+        case.end_training(trainer, replicas, steady=steady)
         return gates
 
 

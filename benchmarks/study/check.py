@@ -29,6 +29,7 @@ from dlscale.models.frameworks import FRAMEWORKS, check_precision
 from dlscale.models.own import OwnModel
 from dlscale.models.workload import Preset, Workload
 
+OF_EACH_RANK = ("algorithm", "compression", "pipelined")
 NO_KERAS = ("grpc_ps", "tf_collective", "nccl")  # a program of TensorFlow's own trains over these
 
 
@@ -165,6 +166,10 @@ def _of_updates(it: Training, options: Any) -> Iterator[str]:
     longest = (rules.max_steps - rules.longest_warm_up) // rules.min_windows
     if target is None and interval > longest:
         yield f"{it.algorithm}.interval={interval} is too long for rules.max_steps; give at most {longest}, or raise it"
+    # What no state of rank 0 has: ranks' own weights, what compression left over, and gradients under way.
+    for name, value in (("algorithm", it.algorithm), *it.options.items()):
+        if rules.checkpoint_every and name in OF_EACH_RANK and value not in (SYNC, "none", False):
+            yield f"rules.checkpoint_every with {name}={value}: each rank has a part of the state; leave one out"
     if not it.row.servers:
         return
     if rules.checkpoint_every:

@@ -12,15 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.collectives.algorithms.easgd import Options
-from dlscale.collectives.backend import OWN, Backend, Collective, InStep
+from dlscale.collectives.backend import Backend, Collective, InStep
 from dlscale.collectives.capabilities import Capabilities
 from dlscale.collectives.training.replica_trainer import WrappedTrainer
-from dlscale.models.weights import check_names
-from dlscale.models.workload import Replica, ReplicaFactory, Shard, State, Weights
+from dlscale.models.workload import Replica, ReplicaFactory, Shard, Weights
 
 Buffer = NDArray[np.float32]
-
-COUNTS = f"{OWN}counts"  # in a rank's own state: steps, exchanges
 
 
 class FlatWeights:
@@ -99,15 +96,6 @@ class Elastic:
         if exchanges:
             own -= self._force
             self._weights.write(own)
-
-    def kept(self) -> dict[str, Buffer]:
-        """The centre, and with momentum the velocity: arrays to be read or overwritten."""
-        return {"centre": self.centre} | ({} if self.velocity is None else {"velocity": self.velocity})
-
-    def resume(self) -> None:
-        """The replica's weights and what `kept` gives were overwritten: it is at its own weights, not ahead of them."""
-        if self._own is not None:
-            self._weights.read(self._own)
 
     def _exchanges(self, step: int) -> bool:
         return step > 0 and step % self._options.interval == 0
@@ -192,32 +180,6 @@ class RoundsTrainer(WrappedTrainer):
     def velocity(self) -> Weights:
         """The momentum of this rank's steps; empty where there is none."""
         return [] if self._rule.velocity is None else self._flat.shaped(self._rule.velocity)
-
-    def state(self) -> State:
-        """This rank's own: those of other ranks differ, and what the rule keeps is not in it."""
-        return self._trainer.state()
-
-    @property
-    def num_steps(self) -> int:
-        """Steps of the training so far, those before it was resumed included."""
-        return self._num_steps
-
-    def own_state(self) -> State:
-        """This rank's replica, what the rule keeps, and the numbers of steps and exchanges."""
-        counts = np.array([self._num_steps, self._rule.num_exchanges])
-        kept = {f"{OWN}{name}": array.copy() for name, array in self._rule.kept().items()}
-        return self.state() | kept | {COUNTS: counts}
-
-    def restore(self, state: State) -> None:
-        """Resume from this rank's own state. Raises UsageError."""
-        own = {name: value for name, value in state.items() if name.startswith(OWN)}
-        kept = {f"{OWN}{name}": array for name, array in self._rule.kept().items()}
-        check_names(own, {name: array.shape for name, array in kept.items()} | {COUNTS: (2,)})
-        self._num_steps, self._rule.num_exchanges = map(int, own[COUNTS])
-        self._trainer.restore({name: value for name, value in state.items() if name not in own})
-        for name, array in kept.items():
-            array[:] = own[name]
-        self._rule.resume()
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """How often weights were exchanged, how much travels each time, and the collective's own decisions."""

@@ -60,10 +60,6 @@ class CompressedCollective:
         """What this rank keeps of a bucket; empty before the first average."""
         return self._states.setdefault((bucket.ctypes.data, bucket.size), {})
 
-    def set_state(self, bucket: NDArray[Any], state: BucketState) -> None:
-        """Go on with what was kept of a bucket, by another collective too."""
-        self._states[bucket.ctypes.data, bucket.size] = state
-
     def empty(self, count: int, dtype: str = "float32") -> NDArray[Any]:
         return self._carrier.empty(count, dtype)
 

@@ -7,10 +7,9 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import OWN, Trainer
 from dlscale.collectives.compression.collective import CompressedCollective
-from dlscale.collectives.compression.compressor import RESIDUAL, BucketState
+from dlscale.collectives.compression.compressor import BucketState
 from dlscale.collectives.training.replica_trainer import WrappedTrainer
 from dlscale.models.workload import State, Weights
 
@@ -55,29 +54,6 @@ class CompressedTrainer(WrappedTrainer):
             for place, state in enumerate(self.bucket_states())
             for name, array in state.items()
         }
-
-    def restore(self, state: State) -> None:
-        """Resume with what was kept of the buckets. Raises UsageError if it was of other ones."""
-        own = {name: value for name, value in state.items() if name.startswith(OWN)}
-        self._trainer.restore({name: value for name, value in state.items() if name not in own})
-        states: dict[str, BucketState] = {}
-        for name, value in own.items():
-            number, _, kept = name.removeprefix(f"{OWN}bucket").partition(".")
-            states.setdefault(number, {})[kept] = value.copy()
-        buckets = self._layout.buckets()
-        for place, bucket in enumerate(buckets):
-            of_bucket = states.pop(str(place), {})
-            if RESIDUAL in of_bucket and of_bucket[RESIDUAL].shape != bucket.shape:
-                raise UsageError(
-                    f"the checkpoint belongs to another training: its bucket {place} has "
-                    f"{of_bucket[RESIDUAL].size} elements, here {bucket.size}"
-                )
-            for collective in self._collectives:  # only one of which averages the bucket
-                collective.set_state(bucket, of_bucket)
-        if states:
-            raise UsageError(
-                f"the checkpoint belongs to another training: it has more than {len(buckets)} buckets"
-            )
 
     def flat(self, arrays: Weights) -> list[NDArray[Any]]:
         """Arrays in the order and shapes of the weights, as buckets; not collective."""

@@ -8,7 +8,6 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.checkpoints import share_checkpoint
 from dlscale.benchmarks.rank.controls import STEPS_OF_A_TRAINING, ExchangeOnly, bucket_sizes
-from dlscale.benchmarks.rank.evaluations import network_state
 from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import connect
@@ -185,15 +184,19 @@ def test_a_restored_training_goes_on_as_if_it_had_never_stopped(
             trainer.state()
         trainer.close()
         return
+
+    def shared(one):
+        return share_checkpoint(world, one.state() if shard.index == 0 else None)
+
     for _ in range(3):
         trainer.step()
     trainer.synchronize()
-    state = share_checkpoint(world, trainer.state() if shard.index == 0 else None)
+    state = shared(trainer)
     for _ in range(3):
         trainer.step()
     trainer.synchronize()
     expected, weights = trainer.state(), trainer.weights()
-    evaluated = network_state(trainer, world, of_first=True)
+    evaluated = shared(trainer)
     trainer.close()
 
     other = backend.distribute(factory, shard=shard, seed=11)
@@ -207,6 +210,6 @@ def test_a_restored_training_goes_on_as_if_it_had_never_stopped(
     if shard.index == 0:  # what batch norm remembers is each rank's own, and all go on from that of rank 0
         assert [name for name in expected if not np.array_equal(found[name], expected[name])] == []
     assert all(np.array_equal(one, two) for one, two in zip(other.weights(), weights, strict=True))
-    again = network_state(other, world, of_first=True)
+    again = shared(other)
     assert all(np.array_equal(again[name], value) for name, value in evaluated.items()), "on every rank"
     other.close()

@@ -3,7 +3,6 @@
 import json
 import resource
 import struct
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -90,29 +89,3 @@ def test_a_disk_that_takes_no_more_keeps_the_earlier_one(tmp_path):
     assert checkpoints.last_checkpoint_step(tmp_path) == 40
     assert checkpoints.load_checkpoint(tmp_path, step=40)[1] == "before"
     assert len(list(tmp_path.iterdir())) == 1, "nothing half-written is left"
-
-
-def test_gradients_under_way_are_refused():
-    plain = {"capabilities": SimpleNamespace(name="ring"), "delay": 0}
-    with pytest.raises(UsageError, match=r"gradients under way.*leave rules\.checkpoint_every out"):
-        checkpoints.check_can_resume(SimpleNamespace(**plain | {"delay": 1}))
-    checkpoints.check_can_resume(SimpleNamespace(**plain))
-
-
-def test_files_of_ranks_are_no_checkpoint_without_that_of_rank_0(tmp_path):
-    for rank in (1, 2, 0):
-        assert checkpoints.last_checkpoint_step(tmp_path) == 0
-        checkpoints.save_checkpoint(tmp_path, {**STATE, "rank": np.array([rank])}, step=40, rank=rank)
-    checkpoints.save_checkpoint(tmp_path, STATE, step=80, rank=1)
-    assert checkpoints.last_checkpoint_step(tmp_path) == 40, "killed before rank 0 wrote its file"
-    for rank in range(3):
-        assert checkpoints.load_checkpoint(tmp_path, step=40, rank=rank)[0]["rank"] == rank
-    checkpoints.save_checkpoint(tmp_path, STATE, step=80, rank=2)
-    checkpoints.save_checkpoint(tmp_path, STATE, step=80)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        f"step-0000000080{rank}.safetensors" for rank in (".rank-1", ".rank-2", "")
-    ]
-    with pytest.raises(
-        UsageError, match=r"rank-3.safetensors cannot be read .*; delete /.*, and the training"
-    ):
-        checkpoints.load_checkpoint(tmp_path, step=80, rank=3)

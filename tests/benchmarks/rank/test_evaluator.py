@@ -12,8 +12,9 @@ from dlscale.models.workload import Execution, Shard
 
 FACTS = load_workload("hep_cnn")
 WORLD = SimpleNamespace(
-    bcast=lambda value: value, gather=lambda value: [value], Get_rank=lambda: 0, Get_size=lambda: 1
-)
+    bcast=lambda value: value, gather=lambda value: [value], Bcast=lambda _: None, Get_rank=lambda: 0,
+    Get_size=lambda: 1,
+)  # fmt: skip
 SHARD = Shard(index=0, count=1)
 
 

@@ -6,14 +6,17 @@ import sys
 import time
 
 import numpy as np
+import pynvml
 import pytest
 
 from dlscale.benchmarks.rank import observers
 from dlscale.benchmarks.rank.observers import (
+    EnergyMeter,
     GpuMemoryMeter,
     HaloMeter,
     OtherPrograms,
     StepMeter,
+    read_joules,
     watch_other_programs,
 )
 from dlscale.benchmarks.rank.process import boot_id
@@ -79,7 +82,7 @@ def window(phase, num_steps):
 
 def test_gathers_of_timed_windows_alone_count():
     seconds = [0.0]
-    meter = StepMeter(seconds.copy)
+    meter = StepMeter(["gather_seconds"], seconds.copy)
     seconds[0] = 5.0
     meter.after(window("warmup", 3))
     seconds[0] = 6.0
@@ -88,11 +91,11 @@ def test_gathers_of_timed_windows_alone_count():
         seconds[0] = 60.0
     seconds[0] = 63.0
     meter.after(window("steady", 4))
-    assert meter.take() == [(1 + 3) / 8]
-    assert meter.take() is None, "the next case has no windows yet"
+    assert meter.fields() == {"gather_seconds": (1 + 3) / 8}
+    assert meter.fields() == {}, "the next case has no windows yet"
     seconds[0] = None
     meter.after(window("steady", 4))
-    assert meter.take() is None, "nobody knows it of a GPU"
+    assert meter.fields() == {}, "nobody knows it of a GPU"
 
 
 class Halving:
@@ -125,10 +128,11 @@ def test_halos_of_timed_windows_alone_count_and_one_step_is_told():
     with meter.paused():
         steps(7, calls=9)  # a gate
     before = neighbours.seconds
-    found = meter.take_halos()
+    steps(1)
+    found = meter.fields()
     assert (found["halo_bytes"], found["halo_calls"]) == (20.0, ["sum 4", "exchange 0 16"])
     assert 0 < found["halo_seconds"] < before
-    assert meter.take_halos() == {}
+    assert meter.fields() == {}
 
 
 LINE = "cpu{core} {user} {nice} {system} 900 80 70 60 {steal} 50 40\n"
@@ -141,10 +145,9 @@ def cores(tmp_path, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(observers, "STAT", path)
     monkeypatch.setattr(observers, "TICK_SECONDS", 0.01)
-    monkeypatch.setattr(observers, "_clock_of", lambda pid: pid)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     own = {7: 1.0, 8: 1.0}
-    monkeypatch.setattr(time, "clock_gettime", own.__getitem__)
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: own[~(clock >> 3)])
 
     def write(ticks, *, seconds=0.0, of=None):
         names = ("user", "nice", "system", "steal")
@@ -216,3 +219,81 @@ def test_a_program_beside_us_is_seen():
             assert others.share() > 0.3
         finally:
             other.kill()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def write_zone(top, place, name, joules, *, limit=262_143.0):
+    folder = top / place
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in (("name", name), ("energy_uj", joules * 10**6), ("max_energy_range_uj", limit * 1e6)):
+        (folder / file).write_text(f"{text if file == 'name' else round(text)}\n")
+
+
+def test_packages_and_their_memory_count_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(observers, "ZONES", tmp_path)
+    for place, name in (
+        ("intel-rapl:0", "package-0"),
+        ("intel-rapl:0:0", "dram"),
+        ("intel-rapl:0:1", "core"),
+        ("intel-rapl:1", "psys"),
+        ("intel-rapl-mmio:0", "package-0"),
+    ):
+        write_zone(tmp_path, place, name, 10)
+    assert read_joules("rapl") == [(10.0, 262_143.0)] * 2
+
+
+def test_windows_after_the_warm_up_count_and_audits_do_not(clock, monkeypatch):
+    joules = [100.0]
+    monkeypatch.setattr(observers, "read_joules", lambda _: [(joules[0], 1000.0)])
+    meter = EnergyMeter("rapl")
+
+    def pass_by(seconds, used):
+        clock[0] += seconds
+        joules[0] = (joules[0] + used) % 1000  # the counter begins again
+
+    pass_by(5, 50)
+    meter.after(window("warmup", 1))
+    pass_by(10, 700)
+    meter.after(window("steady", 1))
+    with meter.paused():
+        pass_by(3, 400)
+    pass_by(10, 600)
+    meter.after(window("steady", 1))
+    (reading,) = meter.end()
+    assert (reading.joules, reading.seconds, reading.reason) == (1300.0, 20.0, None)
+
+
+def gpus(monkeypatch, count):
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: count)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption", lambda gpu: 1000 * (gpu + 1))
+
+
+def test_why_there_is_no_number(clock, tmp_path, monkeypatch):
+    def reason(source, seconds=10.0):
+        meter = EnergyMeter(source)
+        meter.after(window("warmup", 1))
+        clock[0] += seconds
+        return meter.end()[0].reason
+
+    monkeypatch.setattr(observers, "ZONES", tmp_path)
+    assert "no package" in reason("rapl")
+    write_zone(tmp_path, "intel-rapl:0", "package-0", 1)
+    (tmp_path / "intel-rapl:0/energy_uj").unlink()
+    assert "No such file or directory" in reason("rapl")
+    gpus(monkeypatch, 1)
+    assert "too short" in reason("nvml", seconds=1.0)
+    gpus(monkeypatch, 0)
+    assert reason("nvml") == "no GPU"
+
+
+def test_every_gpu_counts_in_joules(monkeypatch):
+    gpus(monkeypatch, 2)
+    assert read_joules("nvml") == [(1.0, 0.0), (2.0, 0.0)]

@@ -13,12 +13,15 @@ from dlscale.benchmarks.records.record import Ended, Evaluation
 from dlscale.models import load_workload
 
 STEP, EVALUATION = 0.5, 2.0
+NO_AUDIT = SimpleNamespace(
+    before=lambda: None, after=lambda _: None, num_to_next=lambda: 10**9, end=lambda *_: None
+)
 
 
 class Trainer:
     """A trainer, a control, a world of 2 ranks and an evaluator in one, with a clock."""
 
-    num_samples, num_training = 7, 40
+    held_out = SimpleNamespace(num_samples=7, num_training=40)
 
     def __init__(self, aucs, losses):
         self.now = 100.0
@@ -69,7 +72,7 @@ def run(monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, **tar
     context = SimpleNamespace(control=clock, world=clock)
     case = SimpleNamespace(cell=cell, context=context, emit=windows.append, write=written.append)
     steps = ScheduledTrainer(clock, clock, cell, begin=0)
-    end = TargetTraining(case, steps, clock).run(set_up_seconds=1.5)
+    end = TargetTraining(case, steps, clock, NO_AUDIT).run(set_up_seconds=1.5)
     assert written[-1] == Ended(
         end=end,
         set_up_seconds=1.5,

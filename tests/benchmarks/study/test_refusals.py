@@ -75,6 +75,18 @@ CASES = [
     ({"backends": ["none", "tf_collective"], "device": "gpu"}, "tf_collective does not support device gpu"),
     ({**SERVED, "servers": ["3"]}, "3 servers for 2 workers: more servers than workers"),
     ({**SERVED, "rules": {"checkpoint_every": 50}}, "its servers hold part of the state"),
+    (
+        {"algorithms": ["easgd"], "backends": ["ring"], "rules": {"checkpoint_every": 50}},
+        "with algorithm=easgd",
+    ),
+    (
+        {
+            "backends": ["mpi"],
+            "backend_options": {"mpi": {"pipelined": True}},
+            "rules": {"checkpoint_every": 50},
+        },
+        "with pipelined=True",
+    ),
     # data and batches
     ({"preset": "paper"}, r"224.*--data|224.*hep_events"),
     ({"workloads": ["hep_cnn", "cosmogan"], "data": "some.h5"}, "some.h5: need an HDF5 file"),
