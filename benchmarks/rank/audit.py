@@ -146,9 +146,11 @@ class Replay:
                 reference.apply(reference.gradients(number), number)
             gradients = reference.gradients(last - delay)
             if last - delay >= _num_drawn(state) and "audit_samples" in self.judged:
-                training = self.training
-                known = {"shard": training.shard, "held_out": training.held_out, "order": training.order}
-                self._note("audit_samples", num_wrong_samples(reference.replica, last - delay, **known))
+                shard, held_out, order = self.training.shard, self.training.held_out, self.training.order
+                wrong = num_wrong_samples(
+                    reference.replica, last - delay, shard=shard, held_out=held_out, order=order
+                )
+                self._note("audit_samples", wrong)
             if late:
                 reference.begin(late)
                 self.training.follow(reference.replica, last)

@@ -140,6 +140,7 @@ class EnergyMeter(Observer):
 
     def __init__(self, source: Source) -> None:
         self._source: Source = source
+        self._reason = ""
         self._begin()
 
     def after(self, window: MeasuredWindow) -> MeasuredWindow:
