@@ -36,7 +36,7 @@ OF_FRAMEWORKS = (
         "torch_training",
         "audit",
     ),
-    *("algorithms", "compressed_training", "resumed"),
+    *("algorithms", "compressed_training"),
 )
 OF_SERVERS = ("servers", "served_algorithms")
 TEST_LIMIT_SECONDS = 60  # a broken collective hangs; the rank then says where, and ends the launch
