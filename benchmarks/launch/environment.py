@@ -20,7 +20,7 @@ from dlscale.base.redaction import SECRET, redact
 from dlscale.base.variables import HELPER, passed_on
 from dlscale.benchmarks.launch import signals
 from dlscale.benchmarks.launch.probe import Probe, Question
-from dlscale.benchmarks.launch.processes import running, wait
+from dlscale.benchmarks.launch.supervisor import running, wait
 from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.benchmarks.systems.start import Installation
 from dlscale.benchmarks.systems.system import DETECT, System

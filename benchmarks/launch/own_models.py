@@ -27,10 +27,6 @@ THREADS = {"OMP_NUM_THREADS": "1"}
 
 def ask(path: Path, python: Path) -> OwnModel:
     """The facts of a user's file, from a process of that Python. Raises UsageError with what is wrong."""
-    if not path.is_file():
-        raise UsageError(
-            f"--workloads {path}: no such file; give the path of a Python file, or a known workload"
-        )
     try:
         answer = environment.ask(
             python, "benchmarks.rank.own_trial", str(path), answer=Answer, variables=THREADS

@@ -1,4 +1,4 @@
-"""Runs one launch and turns whatever happens into records: the parent of mpiexec.
+"""Runs one launch and turns whatever happens into records: the parent of mpiexec, and of other processes.
 
 A dead rank 0 cannot write why it died, so the ranks never write records. The supervisor starts mpiexec in a separate
 session, watches spools and ranks, ends them all when nothing moves any more, and reads spools, exit status and the
@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 import os
 import select
+import signal
+import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
+from typing import IO
 
 import psutil
 
@@ -32,9 +35,8 @@ from dlscale.base.files import (
 )
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import causes, signals
-from dlscale.benchmarks.launch.processes import POLL_SECONDS, running, wait
 from dlscale.benchmarks.rank.checkpoints import last_checkpoint_step
-from dlscale.benchmarks.rank.process import boot_id
+from dlscale.benchmarks.rank.process import boot_id, end_with_parent
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import assemble
 from dlscale.benchmarks.records.record import Failure, LaunchMetadata, Record
@@ -42,12 +44,82 @@ from dlscale.benchmarks.records.spool import SPEC_FILE, RankEnd, RankError, Rank
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.rules import STALL_SECONDS
 
+GRACE_SECONDS = 3.0
+POLL_SECONDS = 0.05  # often enough to notice, seldom enough not to disturb ranks that use every core
 LOG_FILE = "output.log"
 METADATA_FILE = "metadata.json"
 LOG_TAIL_LINES = 30
 UNNOTICED_SECONDS = 10.0  # after which a launch with ranks that have ended is ended
 STATE_SECONDS = 1.0  # a stop that other ranks give up on takes longer
 STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+
+
+@contextmanager
+def running(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    output: IO[bytes],
+    complaints: IO[bytes] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Such a process, in a session of its own; it is ended with all that it started when the block is left.
+
+    The kernel ends it with this process, too. Signals are deferred meanwhile: `wait` looks at them. Without a file of
+    their own complaints go to the output. Raises OSError if it cannot be started.
+    """
+    with signals.deferred():
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=complaints or subprocess.STDOUT,
+            env=dict(environment),
+            start_new_session=True,
+            preexec_fn=end_with_parent,
+        )
+        try:
+            yield process
+        finally:
+            end(process)
+
+
+def wait(process: subprocess.Popen[bytes], limit_seconds: float = math.inf) -> bool:
+    """Whether the process ended within the limit. Raises KeyboardInterrupt once a signal has arrived."""
+    last = time.monotonic() + limit_seconds
+    if process.poll() is not None:
+        return True
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        while process.poll() is None and (left := last - time.monotonic()) > 0:
+            signals.check()
+            select.select([descriptor], [], [], min(POLL_SECONDS, left))
+    finally:
+        os.close(descriptor)
+    return process.returncode is not None
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process of `running` and all that it started on this machine: politely, then by SIGKILL.
+
+    What is stopped is continued, so that it can end politely. A launcher's helpers are in groups of their own, and have
+    another parent once it has gone: they are looked for before.
+    """
+    if process.poll() is None:
+        members = []
+        with suppress(psutil.NoSuchProcess):
+            leader = psutil.Process(process.pid)
+            members = [leader, *leader.children(recursive=True)]
+        os.killpg(process.pid, signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGCONT)
+        for number, grace in ((signal.SIGCONT, GRACE_SECONDS), (signal.SIGKILL, 0.0)):
+            for member in members:
+                with suppress(psutil.Error):
+                    member.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=grace)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # what it left there
+    process.wait()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from dlscale.base.redaction import redact
 from dlscale.base.variables import passed_on
 from dlscale.benchmarks.launch import signals
 from dlscale.benchmarks.launch.causes import last_words
-from dlscale.benchmarks.launch.processes import POLL_SECONDS, end, running, wait
+from dlscale.benchmarks.launch.supervisor import POLL_SECONDS, end, running, wait
 from dlscale.benchmarks.message_sizes.machine import Machine
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
 

@@ -42,7 +42,7 @@ def test_what_does_not_fit_a_file_is_one_line(tmp_path, mistake, monkeypatch, op
 def test_a_file_that_is_not_there_or_ends_python_is_one_line(tmp_path, mistake):
     path = tmp_path / "mine.py"
     plan = ("run", "weak-scaling", "--dry-run", "--workloads", path)
-    assert f"--workloads {path}: no such file; give the path of a Python file" in mistake(*plan)
+    assert "mine.py: cannot be read (No such file or directory); check --workloads" in mistake(*plan)
     path.write_text(TORCH.replace("import torch\n", "import os\nos._exit(4)\n"))
     assert "mine.py has ended without a first step: no answer, exit status 4" in mistake(*plan)
 

@@ -19,7 +19,7 @@ LIMIT_SECONDS = 5.0
 STARTER = """
 import os, time
 from dlscale.benchmarks.launch import signals
-from dlscale.benchmarks.launch.processes import running, wait
+from dlscale.benchmarks.launch.supervisor import running, wait
 os.register_at_fork(before=lambda: time.sleep(0.01), after_in_parent=lambda: time.sleep(0.01))
 print("ready", flush=True)
 with open(os.devnull, "wb") as nowhere:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.launch import processes, signals, supervisor
-from dlscale.benchmarks.launch.processes import running
-from dlscale.benchmarks.launch.supervisor import PreparedLaunch, supervise
+from dlscale.benchmarks.launch import signals, supervisor
+from dlscale.benchmarks.launch.supervisor import PreparedLaunch, running, supervise
 from dlscale.benchmarks.records.store import Store
 from tests.benchmarks.spools import launch_spec, metadata_of
 
@@ -34,7 +33,7 @@ SUPERVISOR = """
 import sys
 from pathlib import Path
 import os
-from dlscale.benchmarks.launch.processes import running
+from dlscale.benchmarks.launch.supervisor import running
 folder = Path(sys.argv[1])
 with (folder / "log").open("wb") as log:
     with running(sys.argv[2:], environment=os.environ, output=log) as process:
@@ -114,7 +113,7 @@ def interruptible():
 @pytest.mark.usefixtures("interruptible")
 def test_a_second_interrupt_does_not_stop_the_clearing_up(tmp_path, cleared, monkeypatch):
     """A launcher's helper was left, and took half of a core: make had passed on a signal that dlscale had got, too."""
-    monkeypatch.setattr(processes, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(supervisor, "GRACE_SECONDS", 1.0)
     deaf = ["bash", "-c", "trap '' TERM; exec \"$@\"", "mpiexec"]
     second = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
 
