@@ -15,8 +15,7 @@ from dlscale.analysis.load import Study
 from dlscale.analysis.record_fields import factor_names, field_table
 from dlscale.analysis.text import plural
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.cell import AUTO, Cell
-from dlscale.benchmarks.records.curves import OF_METHOD, setting_of
+from dlscale.benchmarks.records.cell import AUTO, OF_METHOD, Cell, setting_of
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlscale.benchmarks.records.cell import Case, Cell
-from dlscale.benchmarks.records.nodes import NodeFacts
 from dlscale.benchmarks.records.record import (
     Configuration,
     Evaluation,
     Failure,
     Fingerprint,
     GradientReady,
+    NodeFacts,
     Phases,
     Quantiles,
     RankFacts,
@@ -33,7 +33,7 @@ CONFIGURATION = Configuration(
     fabric={"bandwidth": 1.25e9},
 )
 NODE = NodeFacts(
-    rank=0, node="n", num_cpus=8, memory_bytes=24 << 30, cpu_governor="performance", load_before=0.4, load_after=None,
+    node="n", num_cpus=8, memory_bytes=24 << 30, cpu_governor="performance", load_before=0.4, load_after=None,
 )  # fmt: skip
 BEGAN = datetime(2026, 11, 22, 2, 10, tzinfo=UTC)
 
@@ -315,7 +315,7 @@ def solved(
         )
         for one in evaluations
     ]
-    known = {"end": end, "set_up_seconds": set_up_seconds, "num_held_out": 500, "evaluations": found}
+    known = {"end": end, "set_up_seconds": set_up_seconds, "evaluations": found}
     return record.model_copy(update={"solution": Solution.model_validate(known | fields)})
 
 

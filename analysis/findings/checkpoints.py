@@ -52,12 +52,13 @@ def _num_lost(study: Study, attempts: pd.DataFrame) -> int:
     lost = 0
     for _, own in attempts.sort_values("attempt").groupby(["study", "case"]):
         for first, following in pairwise(study.records[number] for number in own["number"]):
-            end = _begin(first) + int(first.windows.num_steps.sum())
-            lost += max(0, end - _begin(following))
+            end = first_step(first) + int(first.windows.num_steps.sum())
+            lost += max(0, end - first_step(following))
     return lost
 
 
-def _begin(record: Record) -> int:
+def first_step(record: Record) -> int:
+    """The step of the state that a launch began with: 0, or that of a checkpoint."""
     return record.resumed.step if record.resumed else 0
 
 

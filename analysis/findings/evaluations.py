@@ -8,7 +8,7 @@ what saving and restoring the state took; work that a killed launch lost is not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import pandas as pd
 
 from dlscale.analysis import theme
 from dlscale.analysis.finding import Column, Drawing, Finding
+from dlscale.analysis.findings.checkpoints import first_step
 from dlscale.analysis.load import Study
 from dlscale.analysis.text import settings_text
 from dlscale.base.errors import UsageError
@@ -28,10 +29,11 @@ MOST_AWAY = 12  # of a drawing: times the target's distance from the best possib
 TYPES: dict[str, type] = {
     **dict.fromkeys(("seed", "step", "samples", "num_launches"), int),
     **dict.fromkeys(("end", "metric", "metrics"), str),
-    **dict.fromkeys(("threshold", "value", "loss", "epoch", "most", "best", "set_up_seconds"), float),
+    **dict.fromkeys(
+        ("threshold", "value", "loss", "epoch", "most", "best", "set_up_seconds", "seconds"), float
+    ),
     **dict.fromkeys(("training_seconds", "evaluating_seconds", "outside_seconds", "saving_seconds"), float),
 }
-STARTS = ["start_up_seconds", "import_backend_seconds", "connect_seconds"]
 
 
 def evaluations(study: Study) -> pd.DataFrame:
@@ -40,27 +42,51 @@ def evaluations(study: Study) -> pd.DataFrame:
     `value` is the target's metric. `seconds` are from the launch, evaluations included; those of the others count from
     the first step. `most` is the best value that the metric can have, `best` that of the training.
     """
-    frame = study.rows(_evaluations, TYPES)
-    starts = frame[["number"]].merge(study.good[["number", *STARTS]], how="left")
-    started = starts[STARTS].sum(axis=1, skipna=False) + frame["set_up_seconds"]
-    # A training that was saved knows the starts of all its launches.
-    frame["outside_seconds"] = frame["outside_seconds"].where(frame["num_launches"] > 0, started)
-    spent = frame[["outside_seconds", "training_seconds", "evaluating_seconds"]]
-    frame["seconds"] = spent.sum(axis=1, skipna=False)
-    return frame
+    attempts: dict[tuple[str, str, str], list[Record]] = {}  # at a case, the latest first
+    for record in sorted(study.records, key=lambda one: -one.attempt):
+        if record.case.cell.target:
+            attempts.setdefault((record.system, record.study, record.case.id), []).append(record)
+
+    def make(record: Record) -> Iterator[dict[str, Any]]:
+        if record.solution:
+            yield from _evaluations(record, attempts[record.system, record.study, record.case.id])
+
+    return study.rows(make, TYPES)
 
 
-def _evaluations(record: Record) -> Iterator[dict[str, Any]]:
+def _launches(record: Record, attempts: Sequence[Record]) -> list[Record]:
+    """The launches of a training, the last first: each went on from a state that the one behind it had saved."""
+    found = [record]
+    for other in attempts:
+        last = found[-1]
+        if other.attempt < last.attempt and len(other.windows) and first_step(other) < first_step(last):
+            found.append(other)
+    return found
+
+
+def _outside(record: Record) -> tuple[float, float]:
+    """A launch's seconds before its first step, without gates, and those of saving and restoring its state."""
+    phases, solution = record.phases, record.solution
+    set_up: list[float | None] = [solution.set_up_seconds] if solution else (phases.set_up or [None])
+    starts = [
+        [np.nan if seconds is None else seconds for seconds in phase]
+        for phase in (phases.start_up, phases.import_backend, phases.connect, set_up)
+    ]
+    saving = [one.seconds for one in (*record.checkpoints, record.resumed) if one]
+    return sum(float(np.max(phase)) for phase in starts), math.fsum(saving)
+
+
+def _evaluations(record: Record, attempts: Sequence[Record]) -> Iterator[dict[str, Any]]:
     solution, target = record.solution, record.case.cell.target
     if solution is None or target is None:
         return
     metric = metric_of(record.case.cell)
     most, choose = (metric.most, max) if metric.higher_is_better else (metric.least, min)
     values = [one.metrics[target.metric] for one in solution.evaluations if target.metric in one.metrics]
+    launches = [(first_step(own), *_outside(own)) for own in _launches(record, attempts)]
     for one in solution.evaluations:
-        counting = [own for own in record.launches if own.first_step < one.step]
-        saving = math.fsum(own.saving_seconds + own.restoring_seconds for own in counting)
-        starts = [np.nan if own.start_seconds is None else own.start_seconds for own in counting]
+        counting = [own for own in launches if own[0] < one.step]
+        starting, saving = (math.fsum(own[place] for own in counting) for place in (1, 2))
         yield {
             "seed": record.order_seed + record.case.block,
             "end": solution.end,
@@ -75,9 +101,10 @@ def _evaluations(record: Record) -> Iterator[dict[str, Any]]:
             "most": most,
             "best": choose(values, default=np.nan),
             "set_up_seconds": solution.set_up_seconds,
+            "outside_seconds": starting + saving,
+            "seconds": starting + saving + one.training_seconds + one.evaluating_seconds,
             "training_seconds": one.training_seconds,
             "evaluating_seconds": one.evaluating_seconds,
-            "outside_seconds": sum(starts) + saving,
             "saving_seconds": saving,
             "num_launches": len(counting),
         }
@@ -91,7 +118,7 @@ def trainings(study: Study) -> pd.DataFrame:
     return rows.assign(
         is_reached=rows["end"] == "reached",
         evaluating_share=rows["evaluating_seconds"] / spent,
-        saving_share=(rows["saving_seconds"] / rows["seconds"]).where(rows["num_launches"] > 0),
+        saving_share=(rows["saving_seconds"] / rows["seconds"]).where(rows["saving_seconds"] > 0),
         samples_per_second=rows["samples"] / rows["training_seconds"],
         seconds_per_step=rows["step_seconds"],
         seconds_per_epoch=rows["step_seconds"] * rows["samples"] / rows["epoch"] / rows["global_batch"],

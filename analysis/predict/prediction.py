@@ -38,8 +38,7 @@ from dlscale.collectives.sharding import NONE
 Floats = NDArray[np.float64]
 
 NUM_STEPS = 20  # the fewest that a study measures
-BAND_PERCENT, LEVEL = (5.0, 95.0), 0.9
-METHOD = "5 to 95 % of replicates"
+BAND_PERCENT = (5.0, 95.0)
 SURE = 0.95  # of the replicates, in which one of two backends is faster
 FASTER = 1.01  # times as fast: nearer than predictions are to measured exchanges
 BATCH, STRAGGLERS, EXPOSED = "batch effect", "stragglers", "exposed communication"
@@ -214,8 +213,6 @@ def prediction_records(
                 backend_options=dict(scenario.backend_options),
                 global_batch=point.local_batch * point.num_ranks,
                 may_be_fastest=is_fastest[point.num_nodes][index] if point.num_nodes in is_fastest else None,
-                method=METHOD,
-                level=LEVEL,
                 engine=ENGINE,
                 engine_version=ENGINE_VERSION,
                 origins=origins,

@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.text import Text
 
 from dlscale.analysis import theme
-from dlscale.analysis.cells import tokens_per_sample
 from dlscale.analysis.finding import (
     COUNT,
     MILLISECONDS,
@@ -50,7 +49,7 @@ def prediction_row(record: PredictionRecord) -> dict[str, Any]:
         band = getattr(record, name)
         ends = {"": band.center, "_low": band.low, "_high": band.high, "_n": record.num_replicates}
         row |= {f"{name}{end}": value for end, value in ends.items()}
-    tokens = tokens_per_sample(record)
+    tokens = load_workload(record.workload).preset(record.preset).tokens_per_sample
     options = settings_text(record.backend_options)
     per_node = plural(record.num_ranks / record.num_nodes, "rank")
     batch = f"{record.batch} samples per {'rank' if record.scaling_mode == 'weak' else 'step'}"

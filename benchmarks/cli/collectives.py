@@ -102,7 +102,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
         machine = nodes_of_job(system, counts=nodes, names=options["backends"])
         counts = [(machine.ranks_per_node or 1) * number for number in nodes]
     else:
-        machine = this_node(options["backends"], options["operations"])
+        machine = this_node(options["backends"])
 
     tell, console = partial(click.echo, err=True), Console(stderr=True)
     with console.status("preparing", refresh_per_second=0.5) as status:

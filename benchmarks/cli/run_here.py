@@ -47,7 +47,8 @@ def _run_launches(campaign: Campaign, launches: Sequence[Launch]) -> None:
         for number, launch in enumerate(launches):
             cell = launch.cell
             left = statistics.median(paces or [1.0]) * sum(planned[number:])
-            options = (f"{name}={value}" for name, value in cell.options.items())
+            settings = cell.backend_options | cell.algorithm_options
+            options = (f"{name}={value}" for name, value in settings.items())
             label = ", ".join([cell.workload, cell.framework, cell.method, *options])
             line = Text(
                 f"{number} of {len(launches)} launches, {format_seconds(left)} left; block "

@@ -20,8 +20,7 @@ from dlscale.base.files import read_regular
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.options import Words
 from dlscale.benchmarks.cli.plan_table import counted
-from dlscale.benchmarks.records.cell import Setting
-from dlscale.benchmarks.records.curves import OF_METHOD, SETTINGS
+from dlscale.benchmarks.records.cell import OF_METHOD, SETTINGS, Setting
 from dlscale.benchmarks.records.prediction import ENDING, PREDICTIONS_FOLDER, read_predictions
 from dlscale.benchmarks.records.record import BASES, Base
 from dlscale.benchmarks.records.store import BadFile, Store, load_records

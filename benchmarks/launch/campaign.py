@@ -23,16 +23,16 @@ import psutil
 
 from dlscale.base import definitions, redaction
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder
+from dlscale.base.files import locked, make_folder
 from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.base.quantities import Count, Quantity, TextFact, format_size
+from dlscale.base.schedulers import SCHEDULERS
 from dlscale.base.variables import JOB, LAUNCH, passed_on
 from dlscale.benchmarks.launch import environment, own_models, signals, supervisor
 from dlscale.benchmarks.launch.probe import Probe, Question, commit
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch
 from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.rank.spec import LaunchSpec
-from dlscale.benchmarks.records.nodes import batch_job
 from dlscale.benchmarks.records.record import (
     GATES_VERSION,
     Configuration,
@@ -40,7 +40,7 @@ from dlscale.benchmarks.records.record import (
     LaunchMetadata,
     Record,
 )
-from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.records.store import LOCK, Store
 from dlscale.benchmarks.study.expand import plan_on
 from dlscale.benchmarks.study.plan import Launch, Plan, machine_pace
 from dlscale.benchmarks.study.sizes import chosen_partition
@@ -150,6 +150,7 @@ class Campaign:
         command, inherited = self.command(launch), passed_on(JOB if self.system.has_jobs else LAUNCH)
         study, store, cell, fabric = self.plan.study, self.store, launch.cell, self.system.fabric
         oversubscribed = self.plan.sharing(cell) > 1
+        ids = {name: os.environ.get(scheduler.id_variable) for name, scheduler in SCHEDULERS.items()}
         spec = LaunchSpec(
             cases=list(launch.cases),
             rules=study.rules,
@@ -187,7 +188,7 @@ class Campaign:
             oversubscribed=oversubscribed,
             environment_variables=environment.recorded_variables(inherited, own=self.variables(launch)),
             configuration=configuration,
-            batch_job=batch_job(os.environ),
+            batch_job=next((f"{name} {job_id}" for name, job_id in ids.items() if job_id), None),
             gates_version=GATES_VERSION,
         )
         prepared = PreparedLaunch(
@@ -220,7 +221,8 @@ def open_campaign(campaign: Campaign, facts: Mapping[str, object]) -> Iterator[l
         "command": redaction.redact(shlex.join(["dlscale", *sys.argv[1:]])),
     }
     store.open(description | dict(facts))
-    with signals.deferred(), store.lock():
+    held = f"another dlscale is measuring into {store.folder}; wait for it, or stop it first"
+    with signals.deferred(), locked(store.folder / LOCK, held=held):
         if plan.study.own_files:
             own_models.keep_copies(plan.study, store.folder)
         campaign.collect_leftovers()

@@ -13,7 +13,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,6 @@ from typing import IO
 
 import psutil
 
-from dlscale.base.errors import UsageError
 from dlscale.base.files import (
     APPENDED,
     make_folder,
@@ -35,7 +34,6 @@ from dlscale.base.files import (
 )
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import causes, signals
-from dlscale.benchmarks.rank.checkpoints import last_checkpoint_step
 from dlscale.benchmarks.rank.process import boot_id, end_with_parent
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import assemble
@@ -229,11 +227,12 @@ class LocalRanks:
                         self.stopped.append(rank)
 
 
-def collect(prepared: PreparedLaunch, store: Store, failure: Failure | None) -> list[Record]:
-    """Write the records of a launch that has ended, and clear its spool.
+def collect(
+    prepared: PreparedLaunch, store: Store, failure: Failure | None, *, recorded: Collection[str] = ()
+) -> list[Record]:
+    """Write the records of a launch that has ended, but for the `recorded` cases, and clear its spool.
 
-    A case that this launch has a record of already is left out: dlscale was killed between two of its records. Where
-    lines of a case are damaged, its record is a failure that names the first.
+    Where lines of a case are damaged, its record is a failure that names the first.
     """
     spools, spec, metadata = prepared.spools(), prepared.spec, prepared.metadata
     if failure:
@@ -243,10 +242,7 @@ def collect(prepared: PreparedLaunch, store: Store, failure: Failure | None) -> 
         failure = failure.model_copy(update={"log_tail": tail})
     records = []
     for index, case in enumerate(spec.cases):
-        latest = None
-        with suppress(UsageError):  # a damaged record, which the reports name
-            latest = store.latest(case)
-        if latest is not None and latest.started_at == metadata.started_at:
+        if case.id in recorded:
             continue
         saved = store.checkpoints_folder / case.id if spec.checkpoints_of(case) else None
         attempt = partial(
@@ -255,8 +251,6 @@ def collect(prepared: PreparedLaunch, store: Store, failure: Failure | None) -> 
             index,
             attempt=store.next_attempt(case),
             metadata=metadata,
-            saved_step=last_checkpoint_step(saved) if saved and case.cell.target else None,
-            earlier=latest.launches if latest else (),
         )
         damage = [text for spool in spools for place, text in spool.damage if place in (None, index)]
         try:
@@ -282,7 +276,7 @@ def collect_leftovers(spool_folder: Path, store: Store, *, planned: Iterable[str
     """Make records of the launches of `planned` cases that a killed dlscale left behind there.
 
     Cases that such a launch had finished keep their results. A launch that does not say what it was has none: its cases
-    are run again. Raises UsageError for a link in the place of a launch's folder.
+    are run again. Raises UsageError for a link in the place of a launch's folder, and for an invalid record.
     """
     folders = [spool_folder / name for name in sorted(planned)]
     refuse_links([spool_folder, *folders])
@@ -297,4 +291,6 @@ def collect_leftovers(spool_folder: Path, store: Store, *, planned: Iterable[str
             continue
         killed = Failure(kind="interrupted", rank=None, message="dlscale was killed while this case ran")
         left = PreparedLaunch(spec=spec, metadata=metadata, spool=folder, environment={})
-        collect(left, store, killed)
+        # dlscale may have been killed between two of the launch's records.
+        own = [record for record in store.load() if record.started_at == metadata.started_at]
+        collect(left, store, killed, recorded={record.case.id for record in own})

@@ -40,7 +40,6 @@ class Library:
     """A library that was started on this rank, whose messages are NumPy arrays of float32."""
 
     description: str
-    thread_level = "multiple"
     calls: Mapping[str, Callable[[Any], Call]]  # by collective operation
     close: Call
 
@@ -96,10 +95,7 @@ class _Mpi(Library):
     def __init__(self, rank: Rank) -> None:
         super().__init__(rank)
         mpi = mpi_of(rank)
-        world, names = mpi.COMM_WORLD, ("single", "funneled", "serialized", "multiple")
-        self.thread_level = {getattr(mpi, f"THREAD_{name.upper()}"): name for name in names}[
-            mpi.Query_thread()
-        ]
+        world = mpi.COMM_WORLD
         self.description = mpi.Get_library_version().splitlines()[0].rstrip("\0")
         self.close = mpi.Finalize
 

@@ -84,7 +84,6 @@ class _Launch:
         self._turn = self._waiting = -1
         self._failure: str | None = None
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
-        self._seconds = 0.0  # of its own
 
     def start(self, sizes: Sequence[int], seconds: float) -> None:
         """Start it, and wait until it has ended or waits for its turn."""
@@ -126,8 +125,7 @@ class _Launch:
             if not wait(process, begin + limit - time.monotonic()):
                 self._failure = f"not finished after {limit:.0f} s, and ended"
             end(process)
-        taken = time.monotonic() - begin
-        self._seconds, self.left = self._seconds + taken, self.left - taken
+        self.left -= time.monotonic() - begin
 
     def _waits(self, process: subprocess.Popen[bytes], last: float) -> bool:
         """Whether it waits for its turn, as soon as it does; False if it ends before, or its time does."""
@@ -164,9 +162,7 @@ class _Launch:
         happened = {
             "command": redact(command),
             "started": self._started,
-            "seconds": self._seconds,
             "library": header.get("library"),
-            "thread_level_provided": header.get("thread_level_provided"),
             "samples": lines["block"],
             "failures": lines["failure"],
             "failure": redact(failure) if failure else None,

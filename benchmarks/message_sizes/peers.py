@@ -24,7 +24,6 @@ from dlscale.base.redaction import redact
 from dlscale.base.strings import Name, Text
 from dlscale.base.variables import BUILD, passed_on
 from dlscale.benchmarks.horovod_build import build_horovod, checkout, pins
-from dlscale.benchmarks.records.collective_operations import COLLECTIVES, Collective
 from dlscale.benchmarks.systems.start import Installation
 from dlscale.collectives import with_capability
 
@@ -39,7 +38,6 @@ class PeerSetting(Frozen):
     """Variables that a library is started with."""
 
     name: Text
-    operations: list[Collective] = list(COLLECTIVES)  # that the variables change
     variables: dict[Text, Text] = {}
     thread_level: Literal["single", "multiple"] = "single"
 
@@ -89,12 +87,10 @@ def load_peers(table: Literal["peers", "between_nodes"] = "peers") -> list[Peer]
     return [Peer.model_validate(row) for row in rows]
 
 
-def choose_peers(
-    names: Sequence[str], collectives: Sequence[Collective] = COLLECTIVES, *, between_nodes: bool = False
-) -> list[Peer]:
-    """The peers with these names, with the settings that matter to `collectives`.
+def choose_peers(names: Sequence[str], *, between_nodes: bool = False) -> list[Peer]:
+    """The peers with these names: `all` that are not between GPUs, `mpi` every MPI of one node.
 
-    `all` are all that are not between GPUs, `mpi` every MPI of one node. Raises UsageError for an unknown name.
+    Raises UsageError for an unknown name.
     """
     peers = load_peers("between_nodes" if between_nodes else "peers")
     known = {peer.name: (peer.name,) for peer in peers}
@@ -103,13 +99,7 @@ def choose_peers(
         if name not in words:
             raise UsageError(unknown("backend", name, known, where="in this benchmark"))
     chosen = {peer for name in names for peer in words[name]}
-    return [
-        peer.model_copy(
-            update={"settings": [it for it in peer.settings if set(it.operations) & set(collectives)]}
-        )
-        for peer in peers
-        if peer.name in chosen
-    ]
+    return [peer for peer in peers if peer.name in chosen]
 
 
 def set_up(peer: Peer, *, tell: Callable[[str], None]) -> str | None:

@@ -4,10 +4,10 @@
 dependencies: what is imported here must need nothing else, except for the ring. Its launch's folder has `order.json`
 (`launch.py`). Rank 0 writes JSON lines to `samples.jsonl` there:
 
-    {"kind": "launch", "library": ..., "thread_level_provided": ...}  first
+    {"kind": "launch", "library": ...}                                     first
     {"kind": "block", "operation": ..., "nanoseconds": [rank][call], ...}
     {"kind": "failure", "operation": ..., "reason": ...}
-    {"kind": "end"}                                                   last; without it the launch failed
+    {"kind": "end"}                                                        last; without it the launch failed
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Measurement:
     def __init__(self, rank: Rank, line: NodeLine | MpiLine, library: Library) -> None:
         self._rank, self._line, self._library = rank, line, library
         self._file = (rank.folder / "samples.jsonl").open("x") if rank.rank == 0 else None
-        self._write("launch", library=library.description, thread_level_provided=library.thread_level)
+        self._write("launch", library=library.description)
 
     def run(self, words: Sequence[str], sizes: Sequence[int], seconds: float) -> None:
         """Measure the operations "mpi" (its allreduce), "mpi:broadcast" ..., and write everything down."""

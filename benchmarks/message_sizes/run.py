@@ -95,7 +95,6 @@ class Run:
             num_blocks=self.num_blocks,
             cpus=list(machine.cpus),
             busy=load or None,
-            budget_seconds=self.budget_seconds,
             node=describe_node(),
             peers=states,
         )

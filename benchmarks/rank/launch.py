@@ -25,8 +25,7 @@ from dlscale.benchmarks.rank.observers import (
 from dlscale.benchmarks.rank.process import boot_id, local_rank, require_local_rank
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.cell import Cell
-from dlscale.benchmarks.records.nodes import load_average, node_facts
-from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
+from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter, node_facts
 from dlscale.benchmarks.systems.limits import read_limits
 from dlscale.collectives.control import ControlPlane
 from dlscale.collectives.job import ServerSplit, split
@@ -241,4 +240,5 @@ def _write_place(spool: SpoolWriter, rank: int, *, cores: list[int], gpu: str | 
 def _write_case_end(spool: SpoolWriter, index: int) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     num_throttled = read_limits().num_throttled
-    spool.write(CaseEnd(peak_rss_bytes=peak, load=load_average(), num_throttled=num_throttled), case=index)
+    load, _, _ = os.getloadavg()
+    spool.write(CaseEnd(peak_rss_bytes=peak, load=load, num_throttled=num_throttled), case=index)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlscale.benchmarks.rank.process import boot_id
-from dlscale.benchmarks.records.nodes import EnergyReading, Source
-from dlscale.benchmarks.records.record import GpuMemory
+from dlscale.benchmarks.records.record import EnergyReading, GpuMemory, Source
 from dlscale.benchmarks.records.spool import Event, MeasuredWindow
 
 if TYPE_CHECKING:

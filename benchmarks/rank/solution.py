@@ -143,9 +143,8 @@ class TargetTraining:
         while end is None:
             end = self._train(self._num_to_stop(), phase="steady")
         self._audit.end(end, self._evaluations[-1])
-        held_out = self._evaluator.held_out
-        counts = {"num_held_out": held_out.num_samples, "num_training": held_out.num_training}
-        self._case.write(Ended(end=end, set_up_seconds=set_up_seconds, **counts))
+        num_training = self._evaluator.held_out.num_training
+        self._case.write(Ended(end=end, set_up_seconds=set_up_seconds, num_training=num_training))
         return end
 
     def _resume(self, saving: TrainingRun) -> None:

@@ -9,7 +9,7 @@ from pydantic import PositiveFloat
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.strings import Text
-from dlscale.benchmarks.records.cell import Case, Cell, num_sharing
+from dlscale.benchmarks.records.cell import SHORT_CONTROLS, Case, Cell
 from dlscale.benchmarks.study.rules import SHORT_CONTROL_SECONDS, Rules
 from dlscale.models.own import FilePlace, OwnWorkload
 from dlscale.models.workload import Execution, Input, ReplicaFactory, Workload
@@ -47,7 +47,7 @@ class LaunchSpec(Frozen):
     def share(self, index: int, seconds: float) -> float:
         """What case number `index` may have of the time that is left for it and those after it."""
         cases = self.cases[index:]
-        sharing = num_sharing(cases)
+        sharing = sum(case.cell.control not in SHORT_CONTROLS for case in cases)
         return (seconds - SHORT_CONTROL_SECONDS * (len(cases) - sharing)) / max(1, sharing)
 
     def facts(self, cell: Cell) -> Workload:

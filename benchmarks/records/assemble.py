@@ -14,16 +14,18 @@ from pydantic import ValidationError
 
 from dlscale.base.definitions import first_problem
 from dlscale.base.redaction import redacted
-from dlscale.benchmarks.records.cell import Case, Setting
-from dlscale.benchmarks.records.nodes import EnergyReading, NodeEnergy, NodeFacts, NodeSettings
+from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.record import (
     Checkpoint,
     Ended,
+    EnergyReading,
     Evaluation,
     Failure,
     Gate,
     GpuMemory,
     LaunchMetadata,
+    NodeFacts,
+    NodeSettings,
     Outcome,
     Phases,
     RankFacts,
@@ -31,14 +33,10 @@ from dlscale.benchmarks.records.record import (
     Resumption,
     Solution,
     StateBytes,
-    TrainingLaunch,
 )
-from dlscale.benchmarks.records.spool import CaseEnd, CaseResult, MeasuredWindow, RankSpool
-from dlscale.benchmarks.records.windows import Windows
+from dlscale.benchmarks.records.spool import CaseEnd, CaseResult, MeasuredWindow, Phase, RankSpool
 
-START_PHASES = ("start_up", "import_backend", "connect", "set_up")
 PER_RANK = ("skipped_samples", "gather_seconds", "halo_seconds", "halo_bytes", "halo_calls")  # of CaseResult
-UNREAD = EnergyReading(source=None, reason="the node's first rank did not train to the end")
 
 
 def assemble(
@@ -49,22 +47,22 @@ def assemble(
     attempt: int,
     metadata: LaunchMetadata,
     failure: Failure | None,
-    saved_step: int | None = None,
-    earlier: Sequence[TrainingLaunch] = (),
 ) -> Record:
     """The record of the launch's case number `index`.
 
     `spools` are those of the workers, then those of the servers. `failure` is why the launch ended early; cases that
-    had already ended keep their results, and a failed gate is a separate failure. Of a training with a target that has
-    checkpoints, `saved_step` is that of the last one, 0 without one, and `earlier` the launches before this one of
-    which the state stayed.
+    had already ended keep their results, and a failed gate is a separate failure.
     Raises ValueError, in one line, for events of which no record can be made.
     """
     cell = case.cell
-    workers, servers = spools[: cell.num_ranks], spools[cell.num_ranks :]
+    workers = spools[: cell.num_ranks]
+    ranks, nodes, energy = _places(spools, index)
     gates = _gates(workers, index)
     if failed := next((gate for gate in gates if not gate.passed), None):
-        failure = Failure(kind="gate", rank=None, message=f"gate {failed.name} failed: {failed.problem}")
+        value = "not finite" if failed.value is None else f"{failed.value:.3g}"
+        allowed = "" if failed.tolerance is None else f", allowed {failed.tolerance:.3g}"
+        message = f"gate {failed.name} failed: {failed.detail}: {value}{allowed}"
+        failure = Failure(kind="gate", rank=None, message=message)
     elif all(spool.of(CaseEnd, index) for spool in workers):
         failure = None
     elif failure is None:
@@ -73,26 +71,24 @@ def assemble(
     else:
         texts = {"message": failure.message, "log_tail": failure.log_tail}
         failure = failure.model_copy(update=redacted(texts))
-    machines = {spool.info.boot_id for spool in spools if spool.info}
+    machines = {rank.boot_id for rank in ranks}
     try:
-        launches, own = list(earlier), _launch(workers, index)
-        if saved_step is not None and (failure is None or saved_step > own.first_step):
-            # One that began anew has none before it.
-            launches = [*(launches if own.first_step else []), own]
-        record = Record(
-            **dict(metadata),
-            **_results(workers, index, split=cell.split),
-            case=case,
-            attempt=attempt,
-            evidence="emulated" if 0 < len(machines) < cell.num_nodes else "measured",
-            ranks=_rank_facts(workers, index),
-            servers=_rank_facts(servers, index),
-            nodes=_nodes(spools, index),
-            windows=_windows(workers, index),
-            energy=_energy(spools, index),
-            launches=launches,
-            gates=gates,
-            failure=failure,
+        record = Record.model_validate(
+            {
+                **dict(metadata),
+                **_results(workers, index, split=cell.split),
+                "case": case,
+                "attempt": attempt,
+                "evidence": "emulated" if 0 < len(machines) < cell.num_nodes else "measured",
+                "ranks": [rank for rank in ranks if rank.rank < cell.num_ranks],
+                "servers": [rank for rank in ranks if rank.rank >= cell.num_ranks],
+                "nodes": nodes,
+                "phases": _phases(workers, index),
+                "windows": _windows(workers, index),
+                "energy": energy,
+                "gates": gates,
+                "failure": failure,
+            }
         )
     except ValidationError as error:
         raise ValueError(first_problem(error)) from None
@@ -111,133 +107,106 @@ def _gates(workers: Sequence[RankSpool], index: int) -> list[Gate]:
 
 
 def _results(workers: Sequence[RankSpool], index: int, *, split: int) -> dict[str, Any]:
-    """What the workers measured beside their windows, as fields of a record."""
+    """What the workers measured beside their windows, as fields of a record.
+
+    A setting of the backend that differs between ranks is listed with all its values.
+    """
     results = [result for spool in workers if (result := spool.first(CaseResult, index))]
     of_ranks = {name: [getattr(result, name) for result in results] for name in PER_RANK}
     known = {name: [value for value in values if value is not None] for name, values in of_ranks.items()}
     known["halo_calls"] = known["halo_calls"][:split]
+    settings = dict(results[0].settings) if results else {}
+    for name in settings:
+        values = [result.settings.get(name) for result in results]
+        if any(value != values[0] for value in values):
+            settings[name] = " | ".join(str(value) for value in values)
     first, ended = workers[0], workers[0].first(Ended, index)
     return {
         **known,
         **({name: getattr(results[0], name) for name in Outcome.model_fields} if results else {}),
-        "backend_settings": redacted(_settings(results)),
-        "phases": _phases(workers, index),
+        "backend_settings": redacted(settings),
         "checkpoints": first.of(Checkpoint, index),
         "resumed": first.first(Resumption, index),
         "solution": ended and Solution(**dict(ended), evaluations=first.of(Evaluation, index)),
     }
 
 
-def _settings(results: Sequence[CaseResult]) -> dict[str, Setting]:
-    """The backend's settings; one that differs between ranks is listed with all its values."""
-    settings = dict(results[0].settings) if results else {}
-    for name in settings:
-        values = [result.settings.get(name) for result in results]
-        if any(value != values[0] for value in values):
-            settings[name] = " | ".join(str(value) for value in values)
-    return settings
-
-
-def _phases(workers: Sequence[RankSpool], index: int) -> Phases:
-    firsts = [spool.first(MeasuredWindow, index) for spool in workers]
-    phases: dict[str, Any] = {
-        name: [spool.seconds(name, index) for spool in workers] for name in Phases.model_fields
+def _phases(workers: Sequence[RankSpool], index: int) -> dict[str, Any]:
+    """Seconds of the first phase of each name, by rank; a column that findings may do without only if it has any."""
+    columns: dict[str, list[float | None]] = {name: [None] * len(workers) for name in Phases.model_fields}
+    for place, spool in enumerate(workers):
+        for phase in reversed(spool.of(Phase, index)):
+            columns[phase.name][place] = phase.seconds
+        window = spool.first(MeasuredWindow, index)
+        columns["first_step"][place] = window.seconds if window and window.phase == "warmup" else None
+    optional = ("set_up", "audits")
+    return {
+        name: column
+        for name, column in columns.items()
+        if name not in optional or any(value is not None for value in column)
     }
-    phases["first_step"] = [first.seconds if first and first.phase == "warmup" else None for first in firsts]
-    return Phases(**phases | {"audits": _known(phases["audits"])})
 
 
-def _known(column: list[Any]) -> list[Any] | None:
-    """The column; None if it has nothing."""
-    return column if any(value is not None for value in column) else None
-
-
-def _windows(workers: Sequence[RankSpool], index: int) -> Windows:
+def _windows(workers: Sequence[RankSpool], index: int) -> dict[str, Any]:
     """The windows that all ranks finished; starts count from the first window's earliest start on the same machine.
 
     A machine's monotonic clock counts from its boot, so one machine's origin says nothing on another. In a window of
     fixed time, each rank took as many steps as it could.
     """
     finished = list(zip(*(spool.of(MeasuredWindow, index) for spool in workers), strict=False))
-    num_warm_up = sum(windows[0].phase == "warmup" for windows in finished)
-
-    def of_ranks(name: str, first: int = 0) -> list[list[Any]]:
-        return [[getattr(row[rank], name) for row in finished[first:]] for rank in range(len(workers))]
-
-    def of_steady(name: str) -> list[list[Any]] | None:
-        columns = of_ranks(name, num_warm_up)
-        return columns if columns[0] and all(value is not None for own in columns for value in own) else None
-
+    ranks = [[row[place] for row in finished] for place in range(len(workers))]  # the windows of each
     boots = [spool.info.boot_id if spool.info else "" for spool in workers]
-    starts = of_ranks("start")
-    if finished:
-        firsts = {
-            boot: min(own[0] for own, at in zip(starts, boots, strict=True) if at == boot) for boot in boots
-        }
-        starts = [[start - firsts[boot] for start in own] for own, boot in zip(starts, boots, strict=True)]
+    origins: dict[str, float] = {}
+    for own, boot in zip(ranks, boots, strict=True):
+        origins[boot] = min([origins.get(boot, math.inf), *(window.start for window in own[:1])])
+    num_warm_up = sum(window.phase == "warmup" for window in ranks[0])
+    steady = [own[num_warm_up:] for own in ranks]
+    columns: dict[str, Any] = {
+        "num_warm_up": num_warm_up,
+        "num_steps": [max(window.num_steps for window in row) for row in finished],
+        "start_seconds": [
+            [window.start - origins[boot] for window in own] for own, boot in zip(ranks, boots, strict=True)
+        ],
+        "seconds": [[window.seconds for window in own] for own in ranks],
+    }
+    if any(row[0].num_applied is not None for row in finished):
+        columns["num_applied"] = [row[0].num_applied for row in finished]
+        columns["rank_steps"] = [[window.num_steps for window in own] for own in ranks]
     shares = [[window.foreign_cpu for window in row if window.foreign_cpu is not None] for row in finished]
-    applied = _known([row[0].num_applied for row in finished])
-    steps, buckets = of_steady("step_seconds"), of_steady("bucket_seconds")
-    return Windows.model_validate(
-        {
-            "num_warm_up": num_warm_up,
-            "num_steps": [max(window.num_steps for window in row) for row in finished],
-            "start_seconds": starts,
-            "seconds": of_ranks("seconds"),
-            "num_applied": applied,
-            "foreign_cpu": _known([max(own, default=None) for own in shares]),
-            "rank_steps": applied and of_ranks("num_steps"),
-            "step_seconds": steps and [[*chain(*own)] for own in steps],
-            "bucket_seconds": buckets and [[*zip(*own, strict=True)] for own in buckets],
-        }
-    )
+    if any(shares):
+        columns["foreign_cpu"] = [max(own, default=None) for own in shares]
+    if steady[0] and all(window.step_seconds is not None for window in chain(*steady)):
+        columns["step_seconds"] = [[*chain(*(window.step_seconds or () for window in own))] for own in steady]
+    if steady[0] and all(window.bucket_seconds is not None for window in chain(*steady)):
+        columns["bucket_seconds"] = [
+            [*zip(*(window.bucket_seconds or () for window in own), strict=True)] for own in steady
+        ]
+    return columns
 
 
-def _launch(workers: Sequence[RankSpool], index: int) -> TrainingLaunch:
-    """What this launch of a training took; each phase of its start on the slowest rank."""
-    phases = [[spool.seconds(name, index) for spool in workers] for name in START_PHASES]
-    known = [[seconds for seconds in phase if seconds is not None] for phase in phases]
-    resumed = workers[0].first(Resumption, index)
-    return TrainingLaunch(
-        first_step=resumed.step if resumed else 0,
-        start_seconds=math.fsum(map(max, known)) if known == phases else None,
-        restoring_seconds=resumed.seconds if resumed else 0.0,
-        saving_seconds=math.fsum(event.seconds for event in workers[0].of(Checkpoint, index)),
-    )
+def _places(
+    spools: Sequence[RankSpool], index: int
+) -> tuple[list[RankFacts], list[NodeFacts], list[EnergyReading]]:
+    """The ranks, each node once as its first rank saw it, and the energy counters, which the first ranks read.
 
-
-def _rank_facts(spools: Sequence[RankSpool], index: int) -> list[RankFacts]:
-    facts = []
-    for spool in spools:
-        if info := spool.info:
-            known = dict(info) | dict(spool.first(CaseEnd, index) or ()) | {"rank": spool.rank}
-            gpu, state = spool.first(GpuMemory, index), spool.first(StateBytes, index)
-            facts.append(RankFacts.model_validate(known | {"gpu_memory": gpu, "state_bytes": state}))
-    return facts
-
-
-def _nodes(spools: Sequence[RankSpool], index: int) -> list[NodeFacts]:
-    """Each node once, as its first rank saw it."""
-    nodes: dict[str, NodeFacts] = {}
-    for spool in spools:
-        info, node, end = spool.info, spool.first(NodeSettings), spool.first(CaseEnd, index)
-        if info and node:
-            place = {"rank": spool.rank, "node": info.node, "load_after": end.load if end else None}
-            place["throttled_after"] = end.num_throttled if end else 0
-            nodes.setdefault(info.node, NodeFacts(**place, **redacted(dict(node))))
-    return list(nodes.values())
-
-
-def _energy(spools: Sequence[RankSpool], index: int) -> list[NodeEnergy]:
-    """The energy counters of each node; none if no node reached the end of the case's windows.
-
-    The first rank of a node reads them. If that is a server, they are not read, as servers have no windows.
+    If the first rank of a node is a server, its counters are not read, as servers have no windows.
     """
-    if not any(spool.of(EnergyReading, index) for spool in spools):
-        return []
-    return [
-        NodeEnergy(rank=spool.rank, node=info.node, **dict(reading) | {"reason": redacted(reading.reason)})
-        for spool in spools
-        if (info := spool.info) and info.local_rank == 0
-        for reading in (spool.of(EnergyReading, index) or [UNREAD])
-    ]
+    ranks, nodes, energy = list[RankFacts](), dict[str, NodeFacts](), list[EnergyReading]()
+    for spool in spools:
+        info, end = spool.info, spool.first(CaseEnd, index)
+        if info is None:
+            continue
+        memory = {"gpu_memory": spool.first(GpuMemory, index), "state_bytes": spool.first(StateBytes, index)}
+        known = dict(info) | dict(end or ()) | memory | {"rank": spool.rank}
+        ranks.append(RankFacts.model_validate(known))
+        if (node := spool.first(NodeSettings)) and info.node not in nodes:
+            nodes[info.node] = NodeFacts(
+                node=info.node,
+                load_after=end and end.load,
+                throttled_after=end.num_throttled if end else 0,
+                **redacted(dict(node)),
+            )
+        for reading in spool.of(EnergyReading, index) if info.local_rank == 0 else ():
+            place = {"rank": spool.rank, "node": info.node, "reason": redacted(reading.reason)}
+            energy.append(reading.model_copy(update=place))
+    return ranks, list(nodes.values()), energy

@@ -21,10 +21,6 @@ from dlscale.benchmarks.records.collective_operations import Collective
 SCHEMA_VERSION: Final = 6  # earlier ones had states of the caches
 
 
-# Choosing settings, or the measurement itself; "validity" is a comparison with IMB-MPI1 by an earlier version.
-Purpose = Literal["tuning", "measured", "validity"]
-
-
 class Samples(Frozen, extra="ignore"):  # earlier versions wrote more
     """One block of calls."""
 
@@ -38,13 +34,12 @@ class Samples(Frozen, extra="ignore"):  # earlier versions wrote more
     nanoseconds: list[list[NonNegativeInt]]
 
 
-class CellFailure(Frozen):
+class CellFailure(Frozen, extra="ignore"):
     """An operation that could not be measured at a size, and why."""
 
     operation: Name
     collective: Collective = "allreduce"
     message_bytes: PositiveInt
-    used_bytes: NonNegativeInt | None = None
     reason: Text
 
 
@@ -52,7 +47,8 @@ class MessageSizeLaunch(Frozen, extra="ignore"):  # earlier versions wrote more
     """One mpiexec, from its start to its end. What it is to do comes first; its launch fills in the rest."""
 
     schema_version: Literal[6] = SCHEMA_VERSION
-    purpose: Purpose = "measured"
+    # Earlier versions had launches that chose settings, and comparisons with IMB-MPI1.
+    purpose: Literal["tuning", "measured", "validity"] = "measured"
     block: NonNegativeInt  # launches of one block ran close in time
     position: NonNegativeInt = 0  # in the order of all launches
     # The position of the first of the launches that ran at the same time and took turns: their rounds with one number
@@ -62,13 +58,11 @@ class MessageSizeLaunch(Frozen, extra="ignore"):  # earlier versions wrote more
     setting: Text
     variables: dict[Text, Text]
     thread_level: Text  # asked for
-    thread_level_provided: Text | None = None
     num_ranks: PositiveInt
     num_nodes: PositiveInt = 1
     operations: list[Text] = []  # asked for: "mpi", an allreduce, or "mpi:broadcast"
     command: Text = ""
     started: Text = ""  # UTC
-    seconds: float = 0.0  # of its own: without those in which it waited for its turns
     library: Text | None = None  # as the MPI names itself
     samples: list[Samples] = []
     failures: list[CellFailure] = []
@@ -111,7 +105,6 @@ class MessageSizeRun(Frozen, extra="ignore"):
     num_blocks: PositiveInt
     cpus: list[NonNegativeInt]
     busy: Text | None = None  # what other programs used right before the run, if that was more than a little
-    budget_seconds: float
     node: dict[Text, Setting]
     peers: list[PeerState]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from pydantic import NonNegativeFloat, PositiveFloat, ValidationError, model_validator
+from pydantic import NonNegativeFloat, PositiveFloat, ValidationError
 
 from dlscale.base.definitions import Frozen, first_problem, where_given
 from dlscale.base.errors import UsageError
@@ -19,8 +19,6 @@ from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.cell import ScalingMode, Setting
 from dlscale.benchmarks.records.windows import Count, CountFromZero
 from dlscale.collectives.sharding import NONE
-from dlscale.models import load_workload
-from dlscale.models.workload import Preset
 
 PREDICTIONS_FOLDER = "predictions"  # in the system's folder of results
 ENDING = ".jsonl"
@@ -31,17 +29,11 @@ AGAIN = "give a file that dlscale predict wrote, or predict again"
 
 
 class Band(Frozen):
-    """A predicted value and what it lies between, by the record's `method`."""
+    """A predicted value: the median of the replicates, and what 90 % of them lie between."""
 
     low: PositiveFloat
     center: PositiveFloat
     high: PositiveFloat
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Band:
-        if not self.low <= self.center <= self.high:
-            raise ValueError(f"{self.center} is not between {self.low} and {self.high}")
-        return self
 
 
 class Origin(Frozen):
@@ -53,7 +45,7 @@ class Origin(Frozen):
     source: Text
 
 
-class PredictionRecord(Frozen):
+class PredictionRecord(Frozen, extra="ignore"):  # earlier versions wrote more
     """The prediction for one backend on one number of nodes, and what it was made from.
 
     Efficiency is relative to one rank without a communication layer, whose time is the profile's. `parts` are shares of
@@ -82,8 +74,6 @@ class PredictionRecord(Frozen):
     # Whether it is as fast as any other backend, in a twentieth of the replicates at least; None: predicted alone.
     may_be_fastest: bool | None = None
     parts: dict[Text, float]
-    method: Text  # of the bands
-    level: PositiveFloat  # the share of replicates that they hold
     num_replicates: Count
     engine: Text
     engine_version: Text
@@ -91,11 +81,6 @@ class PredictionRecord(Frozen):
     doubts: tuple[Text, ...]  # why it is not to be trusted, where it was asked for all the same
     commit: Text
     command: Text
-
-    @property
-    def preset_facts(self) -> Preset:
-        """What is known of its preset, as of a cell's. Raises UsageError for an unknown one."""
-        return load_workload(self.workload).preset(self.preset)
 
     @property
     def carrier(self) -> str:

@@ -3,7 +3,9 @@
 A study expands to cells, a cell is measured in several launches (its cases), and a case yields one record per
 attempt. Records are written once and never changed; the latest good attempt of a case counts. A record is made of
 `LaunchMetadata`, which the supervisor knows, and of parts that ranks write as events (`spool.TYPES`): a field of one of
-these models is in the record where the model is. In configuration, batch job and nodes, None means unknown.
+these models is in the record where the model is. In configuration, batch job and nodes, None means unknown. Fields that
+earlier versions wrote are ignored where a class says so (`extra`). `analysis/record_fields.toml` says which of them
+block a comparison.
 """
 
 from __future__ import annotations
@@ -11,16 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from functools import cached_property
-from itertools import chain
 from typing import Annotated, Final, Literal, Self, get_args
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Moment, Name, Text
 from dlscale.benchmarks.records.cell import Case, Cell, Setting
-from dlscale.benchmarks.records.nodes import NodeEnergy, NodeFacts
-from dlscale.benchmarks.records.windows import Start, Windows
+from dlscale.benchmarks.records.windows import Count, CountFromZero, Start, Whole, Windows
 from dlscale.collectives.capabilities import NAMES, capabilities
 
 SCHEMA_VERSION = 7  # raised by every change that makes written records unreadable
@@ -58,7 +58,7 @@ class LaunchMetadata(Frozen):
     study: Name
     system: Name
     started_at: Moment  # UTC, ISO 8601
-    order_seed: int  # the study's: of initial weights and, with its name and cells, the order within blocks
+    order_seed: Whole  # the study's: of initial weights and, with its name and cells, the order within blocks
     fingerprint: Fingerprint
     configuration: Configuration | None = None
     batch_job: Text | None = where_given(None)  # "slurm 4711"
@@ -81,14 +81,14 @@ class GradientReady(Frozen):
     """One tensor of gradients, and when backpropagation had completed it."""
 
     name: Text
-    num_bytes: PositiveInt
+    num_bytes: Count
     ready: Quantiles
 
 
 class SecondBatch(Frozen):
     """Whole steps of another local batch, taken after all others: they tell what a step costs whatever its batch."""
 
-    local_batch: PositiveInt
+    local_batch: Count
     seconds: WholeSteps
 
 
@@ -113,11 +113,6 @@ class StepProfile(Frozen):
     def _in_order(self) -> StepProfile:
         if len(self.forward) != len(self.backward):
             raise ValueError("a profile has as many ends of forward as of backward passes")
-        passes = [end.median for end in chain(*zip(self.forward, self.backward, strict=True))]
-        ready = [gradient.ready.median for gradient in self.gradients]
-        for moments in ([self.fetched.median, *passes], ready):
-            if moments != sorted(moments):
-                raise ValueError(f"what a profile has one after the other is not at {moments}")
         return self
 
 
@@ -125,9 +120,9 @@ class Outcome(Frozen):
     """What every rank of a finished case knows alike."""
 
     steady: bool | None = None  # whether the warm-up met its steady-state test; None: there was no test
-    bucket_bytes: list[PositiveInt] = []  # that a step of control `exchange` averages, in order
+    bucket_bytes: list[Count] = []  # that a step of control `exchange` averages, in order
     # Of asynchronous training: {updates that a push had missed: pushes}, over all servers.
-    staleness: dict[NonNegativeInt, PositiveInt] = where_given({})
+    staleness: dict[CountFromZero, Count] = where_given({})
     profile: StepProfile | None = where_given(None)  # of control `profile`
 
 
@@ -156,53 +151,41 @@ class Gate(Frozen):
         """The entry of what could not be looked at."""
         return cls(name=name, passed=True, value=None, tolerance=None, detail=why)
 
-    @property
-    def problem(self) -> str:
-        """What a failed gate compared: `<detail>: 0.1, allowed 0.01`."""
-        value = "not finite" if self.value is None else f"{self.value:.3g}"
-        allowed = "" if self.tolerance is None else f", allowed {self.tolerance:.3g}"
-        return f"{self.detail}: {value}{allowed}"
 
-
-GATES_VERSION: Final = (
-    3  # of `required_gates`, which a launch writes; records of an older list are read as they are
-)
-SERVER_AUDITS = ("audit_step", "audit_scale", "audit_window", "audit_samples", "audit_count")
+GATES_VERSION: Final = 3  # of `required_gates`; records of an older list are read as they are
 
 
 def required_gates(cell: Cell, *, diverged: bool = False) -> tuple[str, ...]:
     """The names, of a case of that cell which ran to its end; `diverged`: its weights are no numbers."""
-    row = capabilities(cell.backend)
-    audited = cell.control not in ("loader", "exchange", "halos", "profile") and not (
-        cell.target and diverged
-    )
+    row, control = capabilities(cell.backend), cell.control
+    audited = control not in ("loader", "exchange", "halos", "profile") and not (cell.target and diverged)
     asked = {
-        **dict.fromkeys(("control", "gradient"), True),
+        "control gradient": True,
         "broadcast": row.exchanges,
         "split": cell.split > 1 and row.exchanges,
-        "loader": cell.control == "loader",
-        "exchange": cell.control == "exchange",
-        "finite_loss": audited or cell.control == "profile",
-        **dict.fromkeys(SERVER_AUDITS, audited),
+        "loader": control == "loader",
+        "exchange": control == "exchange",
+        "finite_loss": audited or control == "profile",
+        "audit_step audit_scale audit_window audit_samples": audited,
         "audit_count": audited and row.servers,
-        **dict.fromkeys(("audit_held_out", "audit_evaluation"), audited and cell.target is not None),
+        "audit_held_out audit_evaluation": audited and cell.target is not None,
         "identity": audited and row.exchanges,
     }
-    return tuple(name for name, is_asked in asked.items() if is_asked)
+    return tuple(name for names, is_asked in asked.items() if is_asked for name in names.split())
 
 
 class Checkpoint(Frozen):
     """A training's state that was saved after `step`."""
 
-    step: PositiveInt
+    step: Count
     seconds: PositiveFloat  # on the slowest rank, from the end of the step to the start of the next
-    num_bytes: PositiveInt
+    num_bytes: Count
 
 
 class Resumption(Frozen):
     """A training that began in an earlier launch and resumed from a checkpoint."""
 
-    step: PositiveInt  # the checkpoint's
+    step: Count  # the checkpoint's
     seconds: PositiveFloat  # reading and broadcasting it
 
 
@@ -212,8 +195,8 @@ class Evaluation(Frozen):
     Metrics that are not finite numbers, or that could not be computed, are left out.
     """
 
-    step: PositiveInt
-    samples: PositiveInt  # that the weights took up, over all ranks
+    step: Count
+    samples: Count  # that the weights took up, over all ranks
     training_seconds: NonNegativeFloat
     evaluating_seconds: NonNegativeFloat  # this evaluation included
     loss: float | None  # mean over ranks, of the step's batch; None where it is not a finite number
@@ -223,13 +206,12 @@ class Evaluation(Frozen):
 End = Literal["reached", "budget", "diverged"]
 
 
-class Ended(Frozen):
+class Ended(Frozen, extra="ignore"):
     """How a training with a target ended: there, out of time, or with a loss that is not a number."""
 
     end: End
     set_up_seconds: NonNegativeFloat  # from the gates to the first step: networks, weights, the trainer
-    num_held_out: PositiveInt
-    num_training: PositiveInt | None = where_given(None)  # samples of an epoch; None: not written yet
+    num_training: Count | None = where_given(None)  # samples of an epoch; None: not written yet
 
 
 class Solution(Ended):
@@ -238,20 +220,11 @@ class Solution(Ended):
     evaluations: Annotated[list[Evaluation], Field(min_length=1)]
 
 
-class TrainingLaunch(Frozen, extra="ignore"):
-    """A launch of a training with a target, of which the state stays: what it took apart from steps and evaluations."""
-
-    first_step: NonNegativeInt  # of the state that it began with: 0 or that of a checkpoint
-    start_seconds: NonNegativeFloat | None  # to the first step, without gates and restoring; None: unknown
-    restoring_seconds: NonNegativeFloat
-    saving_seconds: NonNegativeFloat
-
-
 class Failure(Frozen):
     """The reason for a missing result. `rank` is the first one that failed, if known."""
 
     kind: Literal["gate", "error", "killed", "hang", "interrupted", "unavailable"]
-    rank: NonNegativeInt | None
+    rank: CountFromZero | None
     message: Text
     log_tail: Text = ""
 
@@ -264,72 +237,113 @@ class Phases(Frozen):
     connect: list[Start | None]  # joining the backend
     gates: list[Start | None]
     first_step: list[Start | None]
+    set_up: list[Start | None] | None = where_given(
+        None
+    )  # of a training with a target: networks, weights, trainer
     audits: list[Start | None] | None = where_given(None)  # between the windows and after them
 
 
 class RankPlace(Frozen):
     """The location of a rank. `affinity` lists the CPUs that it was allowed to use while training."""
 
-    rank: NonNegativeInt
-    local_rank: NonNegativeInt
+    rank: CountFromZero
+    local_rank: CountFromZero
     node: Text
     boot_id: Text  # hashed; equal on ranks that share a machine
     affinity: list[int]
     gpu: Text | None = where_given(None)  # the UUID of the one that it trained on
 
 
+class NodeSettings(Frozen):
+    """Facts about a node, read by the first rank on it."""
+
+    num_cpus: Count  # online hardware threads
+    memory_bytes: Count
+    cpu_governor: Text | None
+    load_before: NonNegativeFloat | None  # over the minute before the backend was connected
+    # How often the kernel had stopped the control group's processes, whose quota of CPU time was used up.
+    throttled_before: CountFromZero = where_given(0)
+
+
+class NodeFacts(NodeSettings, extra="ignore"):
+    """A node of a case."""
+
+    node: Text
+    load_after: NonNegativeFloat | None  # over the case's last minute, its own ranks included
+    throttled_after: CountFromZero = where_given(0)
+
+    @property
+    def num_throttled(self) -> int:
+        """How often it stopped them from the launch's begin to the case's end."""
+        return max(0, self.throttled_after - self.throttled_before)
+
+
+Source = Literal["rapl", "pm_counters", "nvml"]
+
+
+class EnergyReading(Frozen, extra="ignore"):
+    """One counter of a node, over the windows after the warm-up and the time between them.
+
+    `joules` is None if the counter could not be read, and `reason` says why. It covers the whole counted part of the
+    machine, including other users' load.
+    """
+
+    source: Source | None  # None: no counter on that node could be read
+    joules: NonNegativeFloat | None = None
+    seconds: NonNegativeFloat | None = None  # from the first reading to the last, on the node's clock
+    reason: Text | None = None
+    rank: CountFromZero = where_given(0)  # that read it: in a record, as its node
+    node: Text = where_given("")
+
+
 class GpuMemory(Frozen):
     """The most memory of a GPU that was taken while windows ran, in bytes; None: the framework does not tell."""
 
-    allocated_bytes: NonNegativeInt  # of tensors
-    reserved_bytes: NonNegativeInt | None = None  # taken from the driver for them
-    total_bytes: NonNegativeInt | None = None  # of the GPU
+    allocated_bytes: CountFromZero  # of tensors
+    reserved_bytes: CountFromZero | None = None  # taken from the driver for them
+    total_bytes: CountFromZero | None = None  # of the GPU
 
 
 class StateBytes(Frozen):
     """The memory that a training's state takes on one rank, in bytes; None: the framework does not tell."""
 
-    parameters: NonNegativeInt
-    gradients: NonNegativeInt | None
-    optimizer: NonNegativeInt | None
+    parameters: CountFromZero
+    gradients: CountFromZero | None
+    optimizer: CountFromZero | None
 
 
 class RankFacts(RankPlace, extra="ignore"):
-    """A rank of a case. Fields of earlier versions are ignored, as in `Record`."""
+    """A rank of a case."""
 
-    peak_rss_bytes: NonNegativeInt = (
-        0  # the most memory over the launch so far; 0: it did not finish the case
-    )
+    peak_rss_bytes: CountFromZero = 0  # the most memory over the launch so far; 0: it did not finish the case
     gpu_memory: GpuMemory | None = where_given(None)
     state_bytes: StateBytes | None = where_given(None)  # at the end of a training
 
 
 class Record(Outcome, LaunchMetadata, extra="ignore"):
-    """One attempt at one case. Fields that earlier versions wrote and nothing reads any more are ignored."""
+    """One attempt at one case."""
 
     evidence: Evidence
     case: Case
-    attempt: PositiveInt
+    attempt: Count
     ranks: list[RankFacts]
     servers: list[RankFacts] = []  # server ranks, in order
     nodes: list[NodeFacts] = []  # those of the ranks and servers, in order
     backend_settings: dict[Text, Setting]  # chosen by the backend itself
     phases: Phases
     windows: Windows
-    skipped_samples: list[NonNegativeInt | None]  # unreadable ones, of each rank that came to the case's end
+    skipped_samples: list[CountFromZero | None]  # unreadable ones, of each rank that came to the case's end
     gather_seconds: list[NonNegativeFloat] = where_given([])  # [P], per step, of sharded weights
     # Of ranks that share samples, per step while windows ran: [P] seconds, waiting for the others included, and bytes
     # that a rank gives; [split] their calls in order: `exchange <up> <down>`, `sum <all>`, `gather <own>`, in bytes.
     halo_seconds: list[NonNegativeFloat] = where_given([])
     halo_bytes: list[NonNegativeFloat] = where_given([])
     halo_calls: list[list[Text]] = where_given([])
-    energy: list[NodeEnergy] = []  # over the windows after the warm-up; empty if they were not finished
+    energy: list[EnergyReading] = []  # over the windows after the warm-up; empty if they were not finished
     checkpoints: list[Checkpoint] = []
     resumed: Resumption | None = None  # None: the training began with this launch
     # Of a cell with a target; None also if the launch did not end by itself.
     solution: Solution | None = where_given(None)
-    # Of that training so far those that a later one went on from, in order, and the last; empty where it is not saved.
-    launches: list[TrainingLaunch] = where_given([])
     gates: list[Gate]
     failure: Failure | None
 

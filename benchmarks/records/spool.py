@@ -9,29 +9,32 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import NonNegativeFloat, ValidationError
 
 from dlscale.base.definitions import Frozen, first_problem, where_given
 from dlscale.base.files import APPENDED, open_regular, read_regular
 from dlscale.base.strings import Text
 from dlscale.benchmarks.records.cell import Setting
-from dlscale.benchmarks.records.nodes import EnergyReading, NodeSettings
 from dlscale.benchmarks.records.record import (
     Checkpoint,
     Ended,
+    EnergyReading,
     Evaluation,
     Gate,
     GpuMemory,
+    NodeSettings,
     Outcome,
     RankPlace,
     Resumption,
     StateBytes,
 )
-from dlscale.benchmarks.records.windows import CountFromZero, Seconds, Start
+from dlscale.benchmarks.records.windows import Count, CountFromZero, Seconds, Start
+from dlscale.benchmarks.systems.limits import read_limits
 
 SPEC_FILE = "launch.json"  # `rank.spec.LaunchSpec`
 
@@ -42,7 +45,7 @@ PhaseName = Literal["start_up", "import_backend", "connect", "gates", "set_up", 
 class RankInfo(RankPlace):
     """Identity and placement of a rank; its first event."""
 
-    pid: PositiveInt
+    pid: Count
 
 
 class Phase(Frozen):
@@ -69,7 +72,7 @@ class CaseResult(Outcome):
     """A rank's results of a case without its windows; a list of the record has those of all ranks."""
 
     settings: dict[Text, Setting] = {}
-    skipped_samples: NonNegativeInt | None = where_given(None)
+    skipped_samples: CountFromZero | None = where_given(None)
     gather_seconds: Seconds | None = where_given(None)
     halo_seconds: Seconds | None = where_given(None)
     halo_bytes: NonNegativeFloat | None = where_given(None)
@@ -79,9 +82,9 @@ class CaseResult(Outcome):
 class CaseEnd(Frozen):
     """The case finished on this rank."""
 
-    peak_rss_bytes: NonNegativeInt  # over the launch so far
+    peak_rss_bytes: CountFromZero  # over the launch so far
     load: NonNegativeFloat | None
-    num_throttled: NonNegativeInt = where_given(0)  # by its control group, since that was made
+    num_throttled: CountFromZero = where_given(0)  # by its control group, since that was made
 
 
 class RankError(Frozen):
@@ -116,11 +119,27 @@ TYPES: dict[str, type[Event]] = {
 _HEAD = re.compile(rb'\{"event": "([A-Za-z]+)"(?:, "case": (\d{1,9}))?(?:, (?=")|(?=\}))')
 
 
+def node_facts(*, top: Path = Path("/")) -> NodeSettings:
+    """The facts of this node, without root or waiting for a device. `top` is the folder of /proc and /sys."""
+    governors = set()
+    for path in (top / "sys/devices/system/cpu").glob("cpufreq/policy*/scaling_governor"):
+        with suppress(OSError):
+            governors.add(path.read_text(errors="replace").strip())
+    return NodeSettings(
+        num_cpus=os.cpu_count() or 1,
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        cpu_governor=", ".join(sorted(governors)) or None,
+        load_before=os.getloadavg()[0],
+        throttled_before=read_limits(top).num_throttled,
+    )
+
+
 class SpoolWriter:
     """Appends one rank's events."""
 
     def __init__(self, folder: Path, rank: int) -> None:
-        self._file = os.fdopen(open_regular(_spool_path(folder, rank), APPENDED), "a", encoding="utf-8")
+        path = folder / f"rank-{rank:05d}.jsonl"
+        self._file = os.fdopen(open_regular(path, APPENDED), "a", encoding="utf-8")
 
     def write(self, event: Event, *, case: int | None = None) -> None:
         """Append an event; `case` is the number of the launch's case that it belongs to, if any."""
@@ -148,7 +167,7 @@ class RankSpool:
 
     @property
     def info(self) -> RankInfo | None:
-        """The rank's identity; None if it never connected to MPI."""
+        """The rank's identity, its first event; None if it never connected to MPI."""
         return self.first(RankInfo)
 
     def of(self, kind: type[E], case: int | None = None) -> list[E]:
@@ -163,10 +182,6 @@ class RankSpool:
         """The first event of that kind, None if there is none."""
         return next(iter(self.of(kind, case)), None)
 
-    def seconds(self, phase: str, case: int) -> float | None:
-        """Duration of that phase of the launch or of the case; None if it was not reached."""
-        return next((event.seconds for event in self.of(Phase, case) if event.name == phase), None)
-
 
 def read_spools(folder: Path, num_ranks: int) -> list[RankSpool]:
     """The spools of all ranks, in order; empty for ranks that never wrote.
@@ -174,46 +189,34 @@ def read_spools(folder: Path, num_ranks: int) -> list[RankSpool]:
     A truncated last line, whose writer was killed, is left out. Any other line that is not an event of this version
     is damage, and so is a file that cannot be read.
     """
-    return [_read_spool(_spool_path(folder, rank), rank) for rank in range(num_ranks)]
-
-
-def _read_spool(path: Path, rank: int) -> RankSpool:
-    spool = RankSpool(rank)
-    try:
-        lines = read_regular(path).split(b"\n")[:-1]
-    except FileNotFoundError:
-        return spool
-    except OSError as error:
-        spool.damage.append((None, f"{path.name}: {error.strerror}"))
-        return spool
-    for number, line in enumerate(lines, start=1):
+    spools = [RankSpool(rank) for rank in range(num_ranks)]
+    for spool in spools:
+        name = f"rank-{spool.rank:05d}.jsonl"
         try:
-            spool.events.append(parse_event(line))
-        except ValueError as error:
-            spool.damage.append((_case_of(line), f"{path.name}, line {number}: {error}"))
-    return spool
+            lines = read_regular(folder / name).split(b"\n")[:-1]
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            spool.damage.append((None, f"{name}: {error.strerror}"))
+            continue
+        for number, line in enumerate(lines, start=1):
+            head = _HEAD.match(line)
+            case = int(head[2]) if head and head[2] else None
+            try:
+                spool.events.append((case, _event(line, head)))
+            except ValueError as error:
+                spool.damage.append((case, f"{name}, line {number}: {error}"))
+    return spools
 
 
-def parse_event(line: bytes) -> tuple[int | None, Event]:
-    """(number of the case or None, event) from a line.
-
-    Raises ValueError if it is not a known event with its fields, each of its type.
-    """
-    head = _HEAD.match(line)
-    name = head[1].decode() if head else ""
-    if head is None or name not in TYPES:
-        raise ValueError(f"unknown event {name[:40]!r}" if head else "it does not begin as an event")
+def _event(line: bytes, head: re.Match[bytes] | None) -> Event:
+    """Raises ValueError for a line that is not a known event with its fields, each of its type."""
+    if head is None:
+        raise ValueError("it does not begin as an event")
+    name = head[1].decode()
+    if name not in TYPES:
+        raise ValueError(f"unknown event {name[:40]!r}")
     try:
-        event = TYPES[name].model_validate_json(b"{" + line[head.end() :], strict=True)
+        return TYPES[name].model_validate_json(b"{" + line[head.end() :], strict=True)
     except ValidationError as error:
         raise ValueError(f"event {name}, {first_problem(error)}") from None
-    return _case_of(line), event
-
-
-def _case_of(line: bytes) -> int | None:
-    head = _HEAD.match(line)
-    return int(head[2]) if head and head[2] else None
-
-
-def _spool_path(folder: Path, rank: int) -> Path:
-    return folder / f"rank-{rank:05d}.jsonl"

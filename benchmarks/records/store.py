@@ -13,9 +13,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,26 +21,14 @@ from pydantic import BaseModel, ValidationError
 
 from dlscale.base.definitions import first_problem, read_json
 from dlscale.base.errors import UsageError
-from dlscale.base.files import (
-    locked,
-    make_folder,
-    open_regular,
-    read_regular,
-    refuse_links,
-    write_atomically,
-)
+from dlscale.base.files import make_folder, open_regular, read_regular, refuse_links, write_atomically
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.record import SCHEMA_VERSION, Record
 
 RECORDS_FOLDER = "records"
 # What is written or cleared in a study's folder; none of them may be a symbolic link.
-FOLDERS = (
-    *(RECORDS_FOLDER, "spool", "figures", "figures/paper", "checkpoints", "own", "jobs"),
-    "proposal",
-)
-# A whole number that no array is sure to hold, and texts, in which it is none.
-_LONG = re.compile(rb"[:\[,]\s*-?\d{19}")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+FOLDERS = (*(RECORDS_FOLDER, "spool", "figures", "figures/paper", "checkpoints", "own", "jobs", "proposal"),)
+LOCK = "lock"  # the file that a dlscale holds which measures into the folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +60,7 @@ def load_records(study: Path) -> tuple[list[Record], list[BadFile]]:
 def read_record(path: Path) -> Record | BadFile:
     """The record in that file."""
     try:
-        content = read_regular(path)
-        _refuse_long_numbers(content)
-        return Record.model_validate_json(content)
+        return Record.model_validate_json(read_regular(path))
     except OSError as error:
         reason = f"cannot be read: {error.strerror}"
     except ValidationError as error:
@@ -88,15 +71,7 @@ def read_record(path: Path) -> Record | BadFile:
             reason = f"schema version {first['input']!r}; this version of dlscale reads {SCHEMA_VERSION}"
         else:
             reason = f"not a record: {first_problem(error)}"
-    except ValueError as error:
-        reason = str(error)
     return BadFile(path=path, reason=reason)
-
-
-def _refuse_long_numbers(content: bytes) -> None:
-    """Raises ValueError for a whole number that no array is sure to hold."""
-    if _LONG.search(content) and _LONG.search(_STRING.sub(b"", content)):
-        raise ValueError("a number has more than 18 digits")
 
 
 class _Plan(BaseModel):
@@ -131,18 +106,11 @@ class Store:
         """Raises UsageError where one of the study's folders is a symbolic link."""
         refuse_links(self.folder / name for name in FOLDERS)
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Lock the folder against other dlscale processes. Raises UsageError if locked; ends with its holder."""
-        held = f"another dlscale is measuring into {self.folder}; wait for it, or stop it first"
-        with locked(self.folder / "lock", held=held):
-            yield
-
     @property
     def busy(self) -> bool:
         """Whether a dlscale is currently measuring into this folder."""
         try:
-            with os.fdopen(open_regular(self.folder / "lock")) as file:
+            with os.fdopen(open_regular(self.folder / LOCK)) as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -157,7 +125,7 @@ class Store:
         """
         records, bad_files = load_records(self.folder) if self.records_folder.is_dir() else ([], [])
         if bad_files:
-            raise _invalid(bad_files[0])
+            raise UsageError(f"record {bad_files[0].path} is invalid: {bad_files[0].reason}")
         return records
 
     def finished(self) -> set[str]:
@@ -173,34 +141,14 @@ class Store:
             raise
         return [case for launch in plan.launches for case in launch]
 
-    def latest(self, case: Case) -> Record | None:
-        """The case's latest attempt; None without one. Raises UsageError if it is invalid."""
-        attempt = self.next_attempt(case) - 1
-        record = read_record(self._path(case, attempt)) if attempt else None
-        if isinstance(record, BadFile):
-            raise _invalid(record)
-        return record
-
     def next_attempt(self, case: Case) -> int:
         """1 + the number of the case's latest attempt, valid or not."""
         names = [path.name.split(".")[-2] for path in self.records_folder.glob(f"{case.id}.*.json")]
         return 1 + max((int(name) for name in names if name.isdecimal()), default=0)
 
     def add(self, record: Record) -> None:
-        """Write a record once.
-
-        Raises FileExistsError if that attempt already exists, ValueError for a number that cannot be read again.
-        """
-        path = self._path(record.case, record.attempt)
+        """Write a record once. Raises FileExistsError if that attempt already exists."""
+        path = self.records_folder / f"{record.case.id}.{record.attempt}.json"
         if path.exists():
             raise FileExistsError(f"{path}: records are written once")
-        content = f"{record.model_dump_json()}\n".encode()
-        _refuse_long_numbers(content)
-        write_atomically(path, content)
-
-    def _path(self, case: Case, attempt: int) -> Path:
-        return self.records_folder / f"{case.id}.{attempt}.json"
-
-
-def _invalid(bad_file: BadFile) -> UsageError:
-    return UsageError(f"record {bad_file.path} is invalid: {bad_file.reason}")
+        write_atomically(path, f"{record.model_dump_json()}\n")

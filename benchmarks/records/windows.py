@@ -14,6 +14,7 @@ Numbers = NDArray[np.float64]
 MOST = 2**53  # integers up to here are exact in arrays
 Start = Annotated[float, Field(gt=-MOST, lt=MOST)]  # seconds on some clock
 Seconds = Annotated[float, Field(ge=0, lt=MOST)]
+Whole = Annotated[int, Field(gt=-MOST, lt=MOST)]
 Count = Annotated[int, Field(ge=1, lt=MOST)]
 CountFromZero = Annotated[int, Field(ge=0, lt=MOST)]
 
@@ -26,20 +27,10 @@ def _array(lists: Any) -> Numbers:
         raise ValueError("lists of numbers are expected, as many for every rank") from None
 
 
-def _lists(column: Numbers) -> Any:
-    """The array as it was read, whole numbers without a fraction."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, list):
-            return [plain(each) for each in value]
-        return None if np.isnan(value) else int(value) if value.is_integer() else value
-
-    return plain(np.moveaxis(column, 0, -1).tolist())
-
-
-Column = Annotated[Numbers, PlainValidator(_array), PlainSerializer(_lists)]
+Column = Annotated[
+    Numbers, PlainValidator(_array), PlainSerializer(lambda column: np.moveaxis(column, 0, -1).tolist())
+]
 _IF_MEASURED = Field(default=None, exclude_if=lambda column: column is None)  # written only with numbers
-_WHOLE = ("num_steps", "num_applied", "num_samples", "rank_steps")
 _SOME = ("num_applied", "num_samples", "foreign_cpu")  # not known of every window
 _LEAST = {"num_steps": 1.0, "start_seconds": -MOST, "foreign_cpu": -MOST}  # of others 0
 
@@ -73,36 +64,35 @@ class Windows(Frozen):
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
         """What findings look up by window, rank and step is there for all of them, and numbers are possible."""
-        num_windows, num_ranks = len(self), self.seconds.shape[-1]
-        num_buckets = () if self.bucket_seconds is None else self.bucket_seconds.shape[2:3]
+        num_windows, num_ranks = len(self.num_steps), self.seconds.shape[-1]
         after = num_windows - self.num_warm_up
         if after < 0:
             raise ValueError(f"num_warm_up is {self.num_warm_up}, of {num_windows} windows")
         shapes: dict[str, tuple[float, ...]] = {
             **dict.fromkeys(("start_seconds", "seconds", "rank_steps"), (num_windows, num_ranks)),
             "step_seconds": (self.num_steps[self.num_warm_up :].sum(), num_ranks),
-            "bucket_seconds": (after, num_ranks, *(num_buckets or (0,))),
         }
-        for name, column in self._columns().items():
+        if self.bucket_seconds is not None:
+            shapes["bucket_seconds"] = (after, num_ranks, self.bucket_seconds.shape[-1])
+        for name, column in self:
+            if not isinstance(column, np.ndarray):
+                continue
             shape, least = shapes.get(name, (num_windows,)), _LEAST.get(name, 0.0)
             if column.shape != shape:
-                raise ValueError(f"{name} are {_product(column.shape)}, not {_product(shape)}")
+                found, wanted = (
+                    " x ".join(f"{length:g}" for length in each) for each in (column.shape, shape)
+                )
+                raise ValueError(f"{name} are {found}, not {wanted}")
             known = column[~np.isnan(column)] if name in _SOME else column
             if not ((known >= least) & (known < MOST)).all():
                 raise ValueError(f"{name} has a number that is missing, below {least:g} or too large")
-            if name in _WHOLE and (known % 1).any():
-                raise ValueError(f"{name} has a number that is not whole")
         return self
-
-    def _columns(self) -> dict[str, Numbers]:
-        """Those that were measured, by name."""
-        return {name: column for name, column in self if isinstance(column, np.ndarray)}
 
     def __len__(self) -> int:
         return len(self.num_steps)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Windows) and self.model_dump() == other.model_dump()
+        return isinstance(other, Windows) and self.model_dump_json() == other.model_dump_json()
 
     @property
     def steady(self) -> NDArray[np.bool_]:
@@ -130,11 +120,7 @@ class Windows(Frozen):
         """Those windows, without a copy of their numbers."""
         cut = {
             name: column[self.num_warm_up :]
-            for name, column in self._columns().items()
-            if name not in ("step_seconds", "bucket_seconds")
+            for name, column in self
+            if isinstance(column, np.ndarray) and name not in ("step_seconds", "bucket_seconds")
         }
         return self.model_copy(update={"num_warm_up": 0, **cut})
-
-
-def _product(shape: tuple[float, ...]) -> str:
-    return " x ".join(f"{length:g}" for length in shape)

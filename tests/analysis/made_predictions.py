@@ -33,8 +33,6 @@ def prediction(
         "efficiency": band(efficiency, half),
         "step_seconds": band(8 * num_ranks / rate, half),
         "parts": {"stragglers": 0.02, "exposed communication": 0.98 - efficiency},
-        "method": "5 to 95 % of replicates",
-        "level": 0.9,
         "num_replicates": 200,
         "engine": "loggp",
         "engine_version": "1",

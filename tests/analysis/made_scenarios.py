@@ -85,8 +85,8 @@ def allreduces(
         Samples(
             operation=operation,
             message_bytes=size,
-            round=0,
             num_warmup=1,
+            round=0,
             nanoseconds=[[round(1e9 * own) for own in seconds]] * (num_nodes * per_node),
         )
         for size, seconds in calls.items()

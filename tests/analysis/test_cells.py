@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.analysis.load import Study
-from dlscale.benchmarks.records.curves import SETTINGS, curve_names, options_place
+from dlscale.benchmarks.records.cell import SETTINGS, curve_names, options_place
 from tests.made_records import make_record
 
 

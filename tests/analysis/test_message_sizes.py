@@ -72,7 +72,7 @@ def peers(*names, **unusable):
 
 def campaign(**changes):
     fields = {"sizes": [4 * KIB, MIB], "rank_counts": [2], "num_blocks": 3, "cpus": [0, 1], "seed": 1}
-    fields |= {"started": WHEN, "commit": "c" * 40, "node": {"cpu_model": "A CPU"}, "budget_seconds": 60.0}
+    fields |= {"started": WHEN, "commit": "c" * 40, "node": {"cpu_model": "A CPU"}}
     return records.MessageSizeRun.model_validate({**fields, "peers": peers(*TITLES), **changes})
 
 

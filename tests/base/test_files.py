@@ -15,7 +15,6 @@ from dlscale.base.files import (
     read_regular,
     write_atomically,
 )
-from dlscale.benchmarks.records.store import Store
 
 
 def test_a_link_with_the_name_that_could_be_guessed_is_not_followed(tmp_path):
@@ -84,9 +83,8 @@ def test_nothing_but_a_regular_file_is_opened_where_others_write(tmp_path, make)
     for flags in (os.O_RDONLY, os.O_RDWR | os.O_CREAT, APPENDED):
         with pytest.raises(OSError, match=r"symbolic link|not a regular file|directory"):
             open_regular(path, flags)
-    for opened in (Store(tmp_path).lock(), locked(path, held="held")):
-        with pytest.raises(UsageError, match=r"cannot write .*lock: "), opened:
-            pass
+    with pytest.raises(UsageError, match=r"cannot write .*lock: "), locked(path, held="held"):
+        pass
     assert make is not through_a_link or (tmp_path / "precious").read_text() == "mine"
     assert read_end(path) == ""
 

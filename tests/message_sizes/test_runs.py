@@ -129,12 +129,6 @@ def test_a_whole_run(
     assert not list(launch.MEMORY.glob("dlscale-collectives-*"))
 
 
-@pytest.mark.parametrize("asked", ["single", "multiple"])
-def test_a_settings_thread_level_reaches_the_library(tmp_path: Path, asked: str):
-    _, lines = driver(tmp_path, thread_level=asked)
-    assert lines[0]["thread_level_provided"] == asked
-
-
 EVERY = COLLECTIVES[1:]
 
 

@@ -85,12 +85,8 @@ def test_trainings_to_a_target_killed_at_five_moments_have_the_records_of_those_
     assert len(expected) == 2
     assert found == expected, seed
     for record in bench.records():
-        begins = [one.first_step for one in record.launches]  # none where none was saved
-        assert begins[:1] in ([], [0]), seed
-        assert begins == sorted(set(begins)), seed
-        if record.good:
-            assert {one.step % 5 for one in record.checkpoints} <= {0}
-    assert any(len(record.launches) > 1 for record in bench.records()), seed
+        assert {one.step % 5 for one in record.checkpoints} <= {0}
+    assert any(record.good and record.resumed for record in bench.records()), seed
     assert not list(planned(bench).parent.glob("checkpoints/*/*")), "what has ended is not gone on with"
 
 

@@ -21,7 +21,7 @@ def test_trainings_reach_their_target_and_the_screen_says_when(bench):
     assert {(r.case.cell.backend, r.case.cell.num_ranks) for r in records} == {("ring", 2)}
     for record in records:
         solution, cell = record.solution, record.case.cell
-        assert (solution.end, solution.num_held_out) == ("reached", 503)
+        assert solution.end == "reached"
         *before, last = solution.evaluations
         assert last.metrics["auc"] >= 0.75 > max((e.metrics["auc"] for e in before), default=0.0)
         assert [e.step for e in solution.evaluations] == [

@@ -1,6 +1,6 @@
 """Made-up trainings to a target, with known times."""
 
-from dlscale.benchmarks.records.record import TrainingLaunch
+from dlscale.benchmarks.records.record import Checkpoint, Failure, Resumption
 from tests.made_records import TARGET, make_record, solved
 
 LAUNCH = 2.1  # start 1, import 0.1 and connect 1, as the made-up records have them
@@ -31,13 +31,18 @@ def one_and_two_ranks(changed=None, *, num_seeds=6):
     return records
 
 
-def saved(record, *launches):
-    return record.model_copy(update={"launches": [TrainingLaunch(**one) for one in launches]})
-
-
-def part(first, *, start=2.5):
-    """A launch of a saved training, from step `first`."""
-    restoring = 0.25 if first else 0.0
-    return {
-        "first_step": first, "start_seconds": start, "restoring_seconds": restoring, "saving_seconds": 1.0,
-    }  # fmt: skip
+def saved(record, *begins, set_up=SET_UP):
+    """The attempts of a training whose launches began at these steps, of which the last ended by itself."""
+    attempts = []
+    for attempt, begin in enumerate(begins, 1):
+        own = {
+            "attempt": attempt,
+            "resumed": Resumption(step=begin, seconds=0.25) if begin else None,
+            "checkpoints": [Checkpoint(step=begin + 10, seconds=1.0, num_bytes=8)],
+        }
+        if attempt < len(begins):
+            columns = {"set_up": [set_up] * record.case.cell.num_ranks}
+            own["phases"] = record.phases.model_copy(update=columns)
+            own |= {"solution": None, "failure": Failure(kind="killed", rank=0, message="rank 0 died")}
+        attempts.append(record.model_copy(update=own))
+    return attempts

@@ -6,8 +6,7 @@ import pytest
 
 from dlscale.analysis.findings.energy import FINDING
 from dlscale.analysis.load import Study
-from dlscale.benchmarks.records.nodes import NodeEnergy
-from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.record import EnergyReading, Record
 from tests.made_records import make_record
 
 SAMPLES = 10 * 5 * 8 * 2  # of ten windows of five steps on 2 ranks
@@ -18,7 +17,7 @@ def launch(*entries: dict[str, Any], boots: tuple[str, ...] = ("a", "b"), block:
     record = make_record(backend="ring", num_ranks=2, block=block)
     ranks = [rank.model_copy(update={"boot_id": boots[rank.rank]}) for rank in record.ranks]
     read = {"node": "n", "source": "rapl", "seconds": 4.0}
-    energy = [NodeEnergy.model_validate(read | entry) for entry in entries]
+    energy = [EnergyReading.model_validate(read | entry) for entry in entries]
     return record.model_copy(update={"ranks": ranks, "energy": energy})
 
 

@@ -6,14 +6,13 @@ import pytest
 from dlscale.analysis.findings.evaluations import trainings
 from dlscale.analysis.findings.solution import FINDING
 from dlscale.analysis.load import Study
-from dlscale.benchmarks.records.nodes import NodeEnergy
+from dlscale.benchmarks.records.record import EnergyReading
 from dlscale.models.optimizers import optimizer_rule
 from tests.analysis.findings.made_trainings import (
     EVALUATING,
     LAUNCH,
     SET_UP,
     one_and_two_ranks,
-    part,
     saved,
     training,
 )
@@ -172,7 +171,7 @@ def test_the_front_has_what_nothing_beats_in_time_and_cost():
 def test_energy_is_that_of_the_samples_that_were_needed():
     """10 windows of 5 steps of 16 samples take 80 J."""
     record = training(steps=100, step_seconds=0.1)
-    read = NodeEnergy(rank=0, node="n", source="rapl", joules=80.0, seconds=4.0)
+    read = EnergyReading(rank=0, node="n", source="rapl", joules=80.0, seconds=4.0)
     row = rows([record.model_copy(update={"energy": [read]})])["none"]
     assert row["kilojoules"] == pytest.approx(100 * 16 * 80 / 800 / 1000)
     assert row["front"] == "node-hours, core-hours, energy"
@@ -181,7 +180,8 @@ def test_energy_is_that_of_the_samples_that_were_needed():
 
 def test_a_training_of_several_launches_counts_what_led_to_its_end():
     whole = [training(steps=100, step_seconds=0.1, block=block) for block in (0, 1)]
-    study = Study([saved(whole[0], part(0), part(40)), saved(whole[1], part(0))])
+    # The second launch saved nothing that a later one went on from, and the third began where it had.
+    study = Study([*saved(whole[0], 0, 40, 40), *saved(whole[1], 0)])
     assert trainings(study)["seconds"].tolist() == [
         pytest.approx(2 * 2.5 + 0.25 + 2 * 1.0 + 100 * 0.1 + EVALUATING),
         pytest.approx(2.5 + 1.0 + 100 * 0.1 + EVALUATING),
@@ -189,8 +189,9 @@ def test_a_training_of_several_launches_counts_what_led_to_its_end():
     (row,) = FINDING.of(study).to_dict("records")
     assert row["num_resumed"] == 1
     assert row["saving_share"] == pytest.approx((2.25 / 17.75 + 1 / 14) / 2)
-    unknown = saved(whole[0], part(0, start=None), part(40))
-    assert np.isnan(rows([unknown])["none"]["seconds"])
+    anew = saved(whole[0], 20, 0)  # somebody deleted the checkpoint
+    assert trainings(Study(anew))["seconds"].tolist() == [pytest.approx(2.5 + 1.0 + 100 * 0.1 + EVALUATING)]
+    assert np.isnan(rows(saved(whole[0], 0, 40, set_up=None))["none"]["seconds"])
 
 
 def test_a_row_has_the_rules_for_large_batches_and_the_time_of_an_epoch():

@@ -135,7 +135,7 @@ def run(tmp_path):
     def write(title, sizes=SMALL):
         folder = tmp_path / "results" / "collectives" / "20261123"
         facts = {"started": STARTED, "commit": "c", "system": title, "sizes": [1], "rank_counts": [2, 4]}
-        rest = {"num_blocks": 1, "cpus": [0], "budget_seconds": 1.0, "seed": 1, "node": {}, "peers": []}
+        rest = {"num_blocks": 1, "cpus": [0], "seed": 1, "node": {}, "peers": []}
         write_campaign(folder, MessageSizeRun.model_validate(facts | rest))
         for num_nodes in (2, 4):
             add_launch(folder, allreduced(num_nodes, sizes))

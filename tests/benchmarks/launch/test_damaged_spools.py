@@ -140,12 +140,12 @@ def test_a_launch_that_does_not_say_what_it_was_is_run_again(left_behind, name):
 
 @pytest.mark.timeout(60)
 def test_damaged_spools_never_stop_later_runs(left_behind, monkeypatch):
-    """300 launches with damage at random places; a seed makes it the same 300 for everybody."""
+    """100 launches with damage at random places; a seed makes it the same 100 for everybody."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     (store, folder), choice = left_behind(), random.Random(36)  # noqa: S311
     whole = {path.name: path.read_bytes() for path in folder.iterdir()}
     names = ["rank-00000.jsonl", "rank-00001.jsonl", "rank-00001.jsonl", SPEC_FILE, METADATA_FILE]
-    for number in range(300):
+    for number in range(100):
         folder.mkdir(exist_ok=True)
         start = f"2026-11-22T{number // 60:02d}:{number % 60:02d}:00".encode()  # another launch
         files = whole | {METADATA_FILE: whole[METADATA_FILE].replace(b"2026-11-22T03:47:20", start)}
@@ -155,6 +155,6 @@ def test_damaged_spools_never_stop_later_runs(left_behind, monkeypatch):
         collect_leftovers(store.spool_folder, store, planned=[folder.name])
         assert not folder.exists()
     records = store.load()  # none of them is invalid
-    assert len(records) > 300
+    assert len(records) > 100
     failures = [record.failure for record in records if record.failure]
-    assert sum("its spool is damaged" in failure.message for failure in failures) > 100
+    assert sum("its spool is damaged" in failure.message for failure in failures) > 30

@@ -46,8 +46,7 @@ def test_only_folders_of_planned_cases_are_cleared(tmp_path, make_record):
     assert (mine / "thesis.tex").read_text() == "thesis"
 
 
-def test_each_killed_launch_of_a_training_knows_those_before_it(tmp_path, make_record):
-    """Each loses its last window, of 5 steps."""
+def test_the_state_of_a_killed_training_stays(tmp_path, make_record):
     store = Store(tmp_path / "study")
     store.open({"launches": []})
     record = make_record(0)
@@ -69,6 +68,6 @@ def test_each_killed_launch_of_a_training_knows_those_before_it(tmp_path, make_r
             spool.close()
         save_checkpoint(spec.checkpoints_of(case), {}, step=saved)
         collect_leftovers(store.spool_folder, store, planned=[folder.name])
-    launches = store.latest(case).launches
-    assert [one.first_step for one in launches] == [0, 10]
+    records = sorted(store.load(), key=lambda record: record.attempt)
+    assert [one.resumed and one.resumed.step for one in records] == [None, 10]
     assert spec.checkpoints_of(case).exists(), "the next attempt goes on from it"

@@ -12,7 +12,7 @@ from dlscale.benchmarks.message_sizes import launch
 from dlscale.benchmarks.message_sizes.machine import Machine
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
 
-HEADER = '{"kind": "launch", "library": "MPICH 5", "thread_level_provided": "single"}'
+HEADER = '{"kind": "launch", "library": "MPICH 5"}'
 BLOCK = (
     '{"kind": "block", "operation": "mpi", "message_bytes": 4096, "round": 0, "num_warmup": 5, '
     '"nanoseconds": [[1000, 1100], [1050, 1090]]}'
@@ -64,7 +64,7 @@ def lines(*written: str) -> str:
 def test_a_good_launch(run: Run):
     (record,) = run(lines(HEADER, BLOCK, FAILURE, END))
     assert record.failure is None
-    assert (record.library, record.thread_level_provided) == ("MPICH 5", "single")
+    assert record.library == "MPICH 5"
     assert record.samples[0].nanoseconds == [[1000, 1100], [1050, 1090]]
     assert record.failures[0].reason == "wrong result"
     assert record.command.endswith("/benchmarks/message_sizes/start.py <spool>")

@@ -109,7 +109,6 @@ def test_a_resumed_training_arrives_at_the_same_bits(tmp_path, monkeypatch, fram
     assert whole[-1] == Ended(
         end="budget",
         set_up_seconds=0.1,
-        num_held_out=whole[-1].num_held_out,
         num_training=whole[-1].num_training,
     )
     assert [event.step for event in of(Evaluation, whole)] == [4, 8, 12]

@@ -21,7 +21,7 @@ NO_AUDIT = SimpleNamespace(
 class Trainer:
     """A trainer, a control, a world of 2 ranks and an evaluator in one, with a clock."""
 
-    held_out = SimpleNamespace(num_samples=7, num_training=40)
+    held_out = SimpleNamespace(num_training=40)
 
     def __init__(self, aucs, losses):
         self.now = 100.0
@@ -76,7 +76,6 @@ def run(monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, **tar
     assert written[-1] == Ended(
         end=end,
         set_up_seconds=1.5,
-        num_held_out=7,
         num_training=40,
     )
     return end, written[:-1], windows

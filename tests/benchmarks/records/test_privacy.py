@@ -5,13 +5,10 @@ import pytest
 from dlscale.base import redaction
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.records.assemble import assemble
-from dlscale.benchmarks.records.record import Failure, Record
+from dlscale.benchmarks.records.record import EnergyReading, Failure, Gate, NodeSettings, Record
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
     CaseResult,
-    EnergyReading,
-    Gate,
-    NodeSettings,
     SpoolWriter,
     read_spools,
 )
@@ -22,7 +19,7 @@ from tests.made_records import NODE
 ALONE = CASE.model_copy(update={"cell": CASE.cell.model_copy(update={"num_ranks": 1, "global_batch": 2})})
 PLANTED = "/home/jane/x.so of jane, /scratch/jdoe7/y and jane_logs"
 NODE_TEXT = {"cpu_governor"}
-OF_RANK = {"rank", "node", "load_after"}
+OF_RANK = {"node", "load_after"}
 
 
 @pytest.fixture(autouse=True)

@@ -7,13 +7,14 @@ import re
 
 import pytest
 
-from dlscale.benchmarks.records.nodes import EnergyReading, node_facts
 from dlscale.benchmarks.records.record import (
     Checkpoint,
     Ended,
+    EnergyReading,
     Evaluation,
     Gate,
     GpuMemory,
+    NodeFacts,
     Resumption,
     StateBytes,
 )
@@ -28,6 +29,7 @@ from dlscale.benchmarks.records.spool import (
     RankError,
     RankInfo,
     SpoolWriter,
+    node_facts,
     read_spools,
 )
 
@@ -45,7 +47,7 @@ EVENTS = [
     Evaluation(
         step=4, samples=8, training_seconds=1, evaluating_seconds=0, loss=None, metrics={"auc": 0.9},
     ),
-    Ended(end="reached", set_up_seconds=1.0, num_held_out=3, num_training=5),
+    Ended(end="reached", set_up_seconds=1.0, num_training=5),
     EnergyReading(source="rapl", joules=42.0, seconds=4.0),
     GpuMemory(allocated_bytes=1, reserved_bytes=None, total_bytes=2),
     StateBytes(parameters=8, gradients=None, optimizer=0),
@@ -139,3 +141,20 @@ def test_the_line_in_which_a_rank_was_killed_is_left_out(tmp_path):
     first, second = read_spools(tmp_path, 2)
     assert first.of(RankEnd) == [RankEnd(status=0)]
     assert (second.events, second.damage, second.info) == ([], [], None)
+
+
+def test_what_a_node_says(tmp_path):
+    silent = node_facts(top=tmp_path)
+    assert (silent.cpu_governor, silent.throttled_before) == (None, 0)
+    files = {
+        "sys/devices/system/cpu/cpufreq/policy0/scaling_governor": "powersave\n",
+        "sys/devices/system/cpu/cpufreq/policy1/scaling_governor": "performance\n",
+        "proc/self/cgroup": "0::/\n",
+        "sys/fs/cgroup/cpu.stat": "nr_periods 9\nnr_throttled 3\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    info = node_facts(top=tmp_path)
+    assert info.cpu_governor == "performance, powersave"
+    assert NodeFacts(node="n", load_after=None, throttled_after=5, **dict(info)).num_throttled == 2

@@ -15,7 +15,7 @@ from dlscale.base.strings import visible
 from dlscale.base.variables import HELPER, JOB, LAUNCH, passed_on
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.launch.causes import last_words, who_died
-from dlscale.benchmarks.records.nodes import batch_job, node_facts
+from dlscale.benchmarks.records.spool import node_facts
 from dlscale.benchmarks.systems.limits import read_limits
 from dlscale.benchmarks.systems.probe import draft, read_machine, read_network
 from dlscale.benchmarks.systems.system import load_system
@@ -79,7 +79,6 @@ def environment(path: Path) -> None:
     pairs = [line.partition(b"=") for line in lines]
     variables = {os.fsdecode(name): os.fsdecode(value) for name, equals, value in pairs if name and equals}
     with mock.patch.dict(os.environ, variables), _silence():
-        batch_job(os.environ)
         for groups in (JOB, LAUNCH, HELPER):
             passed_on(groups)
         redact(f"{variables}")

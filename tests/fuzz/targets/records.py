@@ -18,17 +18,15 @@ from dlscale.benchmarks.rank.checkpoints import load_checkpoint, save_checkpoint
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.message_sizes import load_run
 from dlscale.benchmarks.records.prediction import read_predictions
-from dlscale.benchmarks.records.record import Ended, Evaluation, Record
+from dlscale.benchmarks.records.record import Ended, EnergyReading, Evaluation, NodeSettings, Record
 from dlscale.benchmarks.records.spool import (
     SPEC_FILE,
     Abort,
     CaseEnd,
     CaseResult,
     Checkpoint,
-    EnergyReading,
     Gate,
     MeasuredWindow,
-    NodeSettings,
     Phase,
     RankEnd,
     Resumption,
@@ -133,14 +131,14 @@ def _write_spool(spool: SpoolWriter, rank: int) -> None:
             spool.write(Resumption(step=2, seconds=0.1), case=case)
             spool.write(Checkpoint(step=4, seconds=0.1, num_bytes=100), case=case)
             spool.write(EVALUATION, case=case)
-            spool.write(Ended(end="reached", set_up_seconds=1.0, num_held_out=10), case=case)
+            spool.write(Ended(end="reached", set_up_seconds=1.0), case=case)
         spool.write(CaseEnd(peak_rss_bytes=10**8, load=2.5), case=case)
     spool.write(Abort(time=1.0))
     spool.write(RankEnd(status=0))
     spool.close()
 
 
-NODE_SETTINGS = NodeSettings(**NODE.model_dump(exclude={"rank", "node", "load_after"}))
+NODE_SETTINGS = NodeSettings(**NODE.model_dump(exclude={"node", "load_after"}))
 EVALUATION = Evaluation(
     samples=96, training_seconds=2.0, evaluating_seconds=0.1, loss=0.5, metrics={"auc": 0.95}, step=10
 )
