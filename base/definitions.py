@@ -68,15 +68,11 @@ def parse_tables(text: Any, parse: Callable[[Any], Any] = tomllib.loads) -> dict
     return tables
 
 
-def names(folder: str) -> list[str]:
-    """The known names: the files of a folder of benchmarks without `.toml`."""
+def names(folder: str) -> dict[str, Path]:
+    """The known names, in order, and their files: those of a folder of benchmarks that end in `.toml`."""
     files = resources.files("dlscale.benchmarks").joinpath(folder).iterdir()
-    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
-
-
-def path_of(name: str, *, folder: str) -> Path:
-    """The file of a known name."""
-    return Path(str(resources.files("dlscale.benchmarks").joinpath(folder, f"{name}.toml")))
+    paths = [Path(str(file)) for file in files if file.name.endswith(".toml")]
+    return dict(sorted((path.stem, path) for path in paths))
 
 
 def load(kind: type[M], name: str, *, folder: str) -> M:
@@ -84,11 +80,13 @@ def load(kind: type[M], name: str, *, folder: str) -> M:
 
     Raises UsageError for an unknown name, invalid TOML, and wrong or unknown fields.
     """
-    path = Path(name) if name.endswith(".toml") else path_of(name, folder=folder)
-    if not name.endswith(".toml") and name not in (known := names(folder)):
+    if name.endswith(".toml"):
+        return load_file(kind, Path(name))
+    known = names(folder)
+    if name not in known:
         what = "study" if folder.endswith("studies") else folder.rstrip("s")
         raise UsageError(f"{unknown(what, name, known)}, or give the path of a .toml file")
-    return load_file(kind, path)
+    return load_file(kind, known[name])
 
 
 def load_file(kind: type[M], path: Path) -> M:

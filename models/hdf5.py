@@ -5,6 +5,8 @@ is read; a chunk that was never written has the fill value. So both are looked f
 
 A damaged file can do more: HDF5 loops without an end, or ends its process by a signal. So a file that a user named is
 first examined by a helper, which is this module as a program; what it refuses, dlscale never opens.
+
+A study's plan takes this module along, so h5py is imported where a file is read.
 """
 
 from __future__ import annotations
@@ -18,12 +20,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import h5py
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlscale.base.errors import UsageError
 from dlscale.base.variables import HELPER, passed_on
+
+if TYPE_CHECKING:
+    import h5py
 
 # What h5py raises for a damaged file, besides OSError: of its heap, its types, its shapes.
 DAMAGES = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError)
@@ -51,6 +54,8 @@ def examine(paths: Sequence[Path], needs: Needs) -> None:
 
 def open_file(path: Path, needs: Needs) -> tuple[h5py.File, tuple[str, ...]]:
     """A file, open for reading, and the names of its datasets, of which every value is stored. Raises UsageError."""
+    import h5py
+
     if not path.is_file():
         kind = "a folder" if path.is_dir() else "no file of that name"
         raise UsageError(f"{path}: need an HDF5 file and found {kind}; check its name")
@@ -92,6 +97,8 @@ def _unopened(error: BaseException) -> str:
 
 
 def _check(dataset: h5py.Dataset, path: Path, where: str, *, nested: int) -> None:
+    import h5py
+
     if dataset.shape is None:
         raise UsageError(f"{where} has no values, and no shape for any; write it, or copy the file again")
     if not dataset.size:
@@ -121,6 +128,8 @@ def _check(dataset: h5py.Dataset, path: Path, where: str, *, nested: int) -> Non
 
 
 def _check_sources(dataset: h5py.Dataset, path: Path, where: str, *, nested: int) -> None:
+    import h5py
+
     if nested == MOST_NESTED:
         raise UsageError(
             f"{where} is virtual, and its sources are virtual {MOST_NESTED} times over, or come back to itself; make "
@@ -164,6 +173,8 @@ def _existing(name: str, path: Path, where: str) -> Path:
 
 def _num_mapped(sources: Sequence[Any], shape: tuple[int, ...]) -> int | None:
     """Values of a map that have a source, or several; None if it has no end: such maps grow with their sources."""
+    import h5py
+
     mapped = h5py.h5s.create_simple(shape)
     mapped.select_none()
     try:
@@ -179,6 +190,8 @@ def _num_mapped(sources: Sequence[Any], shape: tuple[int, ...]) -> int | None:
 
 def _missing_chunks(dataset: h5py.Dataset, *, packed: bool) -> str:
     """How much of a dataset that is not virtual was never written; empty if nothing."""
+    import h5py
+
     if dataset.chunks is None:
         written = dataset.id.get_space_status() != h5py.h5d.SPACE_STATUS_NOT_ALLOCATED
         return "" if written else "no value of it was"
@@ -197,6 +210,8 @@ def _name(dataset: h5py.Dataset) -> str:
 
 
 def _find_layout(file: h5py.File, path: Path, needs: Needs) -> tuple[str, ...]:
+    import h5py
+
     held: list[str | bytes] = []  # bytes: a name that is not UTF-8
     try:
         for names in needs.layouts:

@@ -7,8 +7,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import click
 from click.shell_completion import CompletionItem
@@ -51,15 +50,6 @@ VERBS = {verb: text for verbs in PANELS.values() for verb, text in verbs.items()
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
 
 
-@contextmanager
-def loading() -> Iterator[None]:
-    """Raises UsageError for whatever a library that is imported inside makes of this environment."""
-    try:
-        yield
-    except Exception as error:
-        raise UsageError(redact(f"a library cannot be loaded: {type(error).__name__}: {error}")) from None
-
-
 class _Verbs(click.Group):
     """Knows each verb's module and line of help without importing it, also for a shell that completes a verb."""
 
@@ -71,8 +61,10 @@ class _Verbs(click.Group):
             if ctx.resilient_parsing:  # a shell that completes a line with a mistake in it
                 return None
             raise UsageError(unknown("verb", cmd_name, list(VERBS)))
-        with loading():
+        try:
             module = importlib.import_module(f"dlscale.benchmarks.cli.{cmd_name}")
+        except Exception as error:  # whatever a library makes of this environment
+            raise ImportError(f"{type(error).__name__}: {error}") from None
         command: click.Command = getattr(module, cmd_name)
         return command
 
@@ -133,7 +125,7 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
         numbers = (error.__cause__ or error).args  # click makes an Abort of what has the signal's number
         status, mistake = BY_SIGNAL + next(iter(numbers), signal.SIGINT), interrupted
     except ImportError as error:
-        mistake = redact(f"{name}: a library cannot be loaded: {type(error).__name__}: {error}")
+        mistake = redact(f"{name}: a library cannot be loaded: {error}")
     except OSError as error:  # without a file it is about standard output
         mistake = f"{name}: {f'{error.filename}: ' if error.filename else ''}{error.strerror}"
     except UsageError as error:

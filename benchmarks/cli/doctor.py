@@ -91,8 +91,6 @@ def _say_environment(installation: Installation, probe: Probe, *, launcher: str)
     versions = ", ".join(f"{name} {version}" for name, version in probe.versions.items())
     say(f"environment {installation.name}: {versions}")
     say(f"machine: {node['num_cores']} cores of {node['cpu_model']}, {node['memory_gib']} GiB")
-    if not probe.gpus:
-        say("GPUs of this machine: none")
     say(f"launcher: {launcher}")
     for seen in probe.gpus:
         between = f"; between them {seen.library}" if seen.names and seen.library else ""

@@ -13,7 +13,6 @@ import rich_click
 
 from dlscale.base.redaction import redact
 from dlscale.base.schedulers import job_nodes
-from dlscale.benchmarks.cli import loading
 from dlscale.benchmarks.cli.request import Request, field_options, study_of, system_of
 from dlscale.benchmarks.cli.streams import say
 
@@ -49,11 +48,12 @@ def run(study: str, request: Request, dry_run: bool, as_json: bool, in_allocatio
       dlscale run weak-scaling --system cori --nodes 1,2,4 --account m1234 --set max_node_hours=20
       dlscale run time-to-solution --target auc=0.98 --set momentum=0.9
     """  # noqa: D301
-    with loading():  # here, because the help does not wait for it
-        from dlscale.benchmarks.cli import plan_table, run_jobs
-        from dlscale.benchmarks.cli.run_here import run_here
-        from dlscale.benchmarks.jobs import submission
-        from dlscale.benchmarks.launch.campaign import Where, prepare_campaign
+    # Here, because the help does not wait for them.
+    from dlscale.benchmarks.cli import plan_table, run_jobs
+    from dlscale.benchmarks.cli.run_here import run_here
+    from dlscale.benchmarks.jobs import submission
+    from dlscale.benchmarks.launch.campaign import Where, prepare_campaign
+
     system = system_of(request)
     here = in_allocation or not system.has_jobs
     rehearsed = not here and not system.is_here()

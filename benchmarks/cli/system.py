@@ -114,7 +114,6 @@ def show(name: str, as_json: bool) -> int:
     if as_json:
         click.echo(loaded.model_dump_json(indent=2))
     else:
-        known = definitions.path_of(loaded.name, folder="systems")
-        path = Path(name) if name.endswith(".toml") else known
+        path = Path(name) if name.endswith(".toml") else definitions.names("systems")[loaded.name]
         click.echo(path.read_text(encoding="utf-8-sig"), nl=False)
     return 0

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +25,9 @@ from dlscale.models.hep_cnn import NETWORKS, mask_shapes
 from dlscale.models.parallel import Rows
 from dlscale.models.samples import Arrays, BadSample, draw_masks, part_files
 from dlscale.models.workload import Input, Preset
+
+if TYPE_CHECKING:
+    import h5py  # which only files need
 
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -82,7 +84,7 @@ class EventFile:
     def weights(self) -> NDArray[np.float64] | None:
         """The cross sections [mb] that all events stand for; None if the file does not say."""
         weights = self._file.get("weight")
-        return weights[:].astype(np.float64) if isinstance(weights, h5py.Dataset) else None
+        return weights[:].astype(np.float64) if hasattr(weights, "dtype") else None
 
     def close(self) -> None:
         self._file.close()

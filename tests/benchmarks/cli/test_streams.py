@@ -58,7 +58,7 @@ def test_a_name_with_escape_sequences_is_told_without_them(name, mistake):
     [
         ("MPLBACKEND", "module://matplotlib_inline.backend_inline", ("figures", "--help"), ""),
         ("PYTHONPATH", ":", ("figures", "--help"), ""),
-        ("HDF5_DRIVER", "none", ("run", "weak-scaling", "--dry-run"), "a library cannot be loaded"),
+        ("HDF5_DRIVER", "none", ("run", "weak-scaling", "--dry-run"), ""),
     ],
 )
 def test_what_a_shell_set_for_others_does_no_harm_or_is_named(tmp_path, variable, value, words, complaint):

@@ -72,7 +72,7 @@ def test_a_hostile_plan_is_one_line(tmp_path, content):
 
 
 def test_a_mark_of_utf_8_is_read_over_and_utf_16_is_named(tmp_path):
-    text = definitions.path_of("weak-scaling", folder="study/studies").read_text()
+    text = definitions.names("study/studies")["weak-scaling"].read_text()
     path = tmp_path / "mine.toml"
     path.write_text(text, encoding="utf-8-sig")
     assert load_study(str(path)).backends == ["none", "mpi", "gloo", "ring"]

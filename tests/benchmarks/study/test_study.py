@@ -11,7 +11,7 @@ from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import load_study
 from tests.benchmarks.study.plans import cells, plan, with_cores
 
-WEAK_SCALING = definitions.path_of("weak-scaling", folder="study/studies").read_text()
+WEAK_SCALING = definitions.names("study/studies")["weak-scaling"].read_text()
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_the_user_has_the_last_word():
 
 
 def test_a_study_file_of_the_users_has_the_last_word_too(tmp_path):
-    text = definitions.path_of("weak-scaling", folder="study/studies").read_text()
+    text = definitions.names("study/studies")["weak-scaling"].read_text()
     path = tmp_path / "mine.toml"
     path.write_text(text.replace("frameworks =", 'device = "cpu"\npreset = "tiny"\nframeworks ='))
     found = cells("piz-daint", str(path), nodes=[1])

@@ -13,7 +13,7 @@ from dlscale.benchmarks.systems.start import default_environment, find_installat
 from dlscale.benchmarks.systems.system import Environment, System, facts, load_system
 
 NAMES = definitions.names("systems")
-TEMPLATE = definitions.path_of("template", folder="systems").read_text(encoding="utf-8")
+TEMPLATE = definitions.names("systems")["template"].read_text(encoding="utf-8")
 CLUSTERS = [name for name in NAMES if load_system(name).has_jobs]
 
 
