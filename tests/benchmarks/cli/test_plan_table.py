@@ -2,11 +2,12 @@
 
 import json
 import re
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 
-from dlscale.benchmarks.cli import run_here
+from dlscale.benchmarks.cli import report, run_here
 from dlscale.benchmarks.cli.plan_table import counted, planned_rows
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
@@ -169,7 +170,12 @@ def shown(capsys, monkeypatch):
             study=load_study("weak-scaling"), num_launches=1, seconds=lambda launches: 10.0 * len(launches)
         )
         launch = SimpleNamespace(cell=record.case.cell, cases=[record.case])
-        run_here._run_launches(SimpleNamespace(plan=plan, run=run_launch), [launch] * len(RECORDED))
+        launches = [launch] * len(RECORDED)
+        monkeypatch.setattr(run_here, "open_campaign", lambda *_: nullcontext(launches))
+        monkeypatch.setattr(run_here, "say_plan", lambda *_: None)
+        monkeypatch.setattr(report, "show_study", lambda _: 0)
+        store = SimpleNamespace(folder="here")
+        run_here.run_here(SimpleNamespace(plan=plan, run=run_launch, store=store, todo=list), {})
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().out)
 
     return show
