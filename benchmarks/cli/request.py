@@ -114,7 +114,9 @@ def request_of(options: dict[str, Any]) -> Request:
 
 def system_of(request: Request) -> System:
     """The system that was asked for, with the `launcher` that was. Raises UsageError."""
-    system = with_launcher(load_system(request.system), request.launcher)
+    system = load_system(request.system)
+    if request.launcher:
+        system = with_launcher(system, request.launcher)
     for name in NEEDS_SCHEDULER:
         if not system.has_jobs and (name in request.fields or name in request.model_fields_set):
             raise UsageError(

@@ -24,7 +24,7 @@ from dlscale.benchmarks.records.cell import OF_METHOD, SETTINGS, Setting
 from dlscale.benchmarks.records.prediction import ENDING, PREDICTIONS_FOLDER, read_predictions
 from dlscale.benchmarks.records.record import BASES, Base
 from dlscale.benchmarks.records.store import BadFile, Store, load_records
-from dlscale.benchmarks.study.study import STUDY_FILE, TARGET_AXES, without_staging
+from dlscale.benchmarks.study.study import STUDY_FILE, as_now
 from dlscale.benchmarks.study.study import Study as StudyFields
 from dlscale.benchmarks.systems.system import System
 
@@ -80,7 +80,7 @@ def stated(folder: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError):
         file = parse_tables(read_regular(folder / STUDY_FILE), json.loads)
     with suppress(ValidationError):
-        system = System.model_validate(without_staging(file.get("system")))
+        system = System.model_validate(as_now(file.get("system")))
     fields = file.get("study")
     fields = fields if isinstance(fields, dict) else {}
     with suppress(KeyError, TypeError):
@@ -88,7 +88,7 @@ def stated(folder: Path) -> dict[str, Any]:
     base = next((base for base in BASES if base == fields.get("base")), None)
     with suppress(ValidationError):
         every = StudyFields.model_validate(fields).axes
-        axes = {name: values for name, values in every.items() if name not in TARGET_AXES}
+        axes = {name: values for name, values in every.items() if name != "learning_rate"}
     is_one_family = all("." in name or name in OF_METHOD for name in axes)
     settings = () if is_one_family else SETTINGS
     return {"order": order, "base": base, "axes": axes, "settings": settings, "system": system}

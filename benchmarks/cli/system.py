@@ -87,7 +87,6 @@ def list_systems(as_json: bool) -> int:
 def _row(system: System) -> dict[str, Any]:
     return {
         "system": system.name,
-        "aliases": system.aliases,
         "title": system.title,
         "scheduler": system.scheduler,
         "num_nodes": system.num_nodes.value if system.num_nodes else None,

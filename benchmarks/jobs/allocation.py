@@ -22,8 +22,7 @@ from dlscale.base.strings import plural
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles
 from dlscale.benchmarks.launch import signals
 from dlscale.benchmarks.launch.campaign import Campaign, campaign_of
-from dlscale.benchmarks.study.plan import Plan
-from dlscale.benchmarks.study.sizes import shape
+from dlscale.benchmarks.study.plan import Plan, shape
 from dlscale.benchmarks.study.study import StudyFile, read_study_file
 from dlscale.benchmarks.systems.start import find_installation
 
@@ -58,7 +57,7 @@ def _campaign(study: StudyFile, job: Job, files: JobFiles, nodes: tuple[str, ...
         num_launches=study.study.launches or 1,
         shape=shape(study.study, study.system),
         known_budget_per_case=job.budget_per_case,
-        sample_seconds=study.system.sample_seconds,
+        sample_times=study.system.sample_times,
     )
     installation = find_installation(study.system, study.environment)
     campaign = campaign_of(plan, study.system, installation, where="here", folder=files.folder)

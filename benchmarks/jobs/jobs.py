@@ -28,12 +28,12 @@ from dlscale.base.definitions import Frozen, parse_tables, read_json
 from dlscale.base.errors import UsageError
 from dlscale.base.files import APPENDED, open_regular, read_regular, write_atomically
 from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.study.plan import Launch, Plan
-from dlscale.benchmarks.study.sizes import chosen_partition
+from dlscale.benchmarks.study.plan import Launch, Plan, chosen_partition
 from dlscale.benchmarks.systems.system import System
 
 START_SECONDS = 60.0  # before the first launch of a job: modules, staging, probing the nodes
 WARN_SECONDS = 120  # before the end of its wall time a job gets SIGTERM
+MARGIN = 1.25  # wall time over its estimate
 Launches = tuple[Launch, ...]
 
 
@@ -68,12 +68,12 @@ def cut(
     checkpoints may take more than one job: this cuts the first, `resume` the next. Raises UsageError if a single launch
     does not fit into a job.
     """
-    policy, partition = system.policy, chosen_partition(plan.study, system)
+    partition = chosen_partition(plan.study, system)
     fewest = partition.min_nodes.value if partition.min_nodes else 1
 
     def seconds_of(members: Launches, *, to_end: bool = True) -> float:
         """Wall time for those launches, margin and warning included."""
-        return WARN_SECONDS + policy.margin * (START_SECONDS + plan.seconds(members, to_end=to_end))
+        return WARN_SECONDS + MARGIN * (START_SECONDS + plan.seconds(members, to_end=to_end))
 
     parts: list[Launches] = []
     warnings: list[str] = []

@@ -24,8 +24,7 @@ from dlscale.base.schedulers import SCHEDULERS
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles, JobState, all_jobs
 from dlscale.benchmarks.jobs.script import batch_script
 from dlscale.benchmarks.launch.campaign import Campaign
-from dlscale.benchmarks.study.plan import Launch
-from dlscale.benchmarks.study.sizes import chosen_partition
+from dlscale.benchmarks.study.plan import Launch, chosen_partition
 from dlscale.benchmarks.systems.system import System
 
 PROGRAM = ("-P", "-m", "dlscale.benchmarks.jobs.allocation")

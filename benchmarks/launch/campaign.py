@@ -41,9 +41,8 @@ from dlscale.benchmarks.records.record import (
     Record,
 )
 from dlscale.benchmarks.records.store import LOCK, Store
-from dlscale.benchmarks.study.expand import plan_on
-from dlscale.benchmarks.study.plan import Launch, Plan, machine_pace
-from dlscale.benchmarks.study.sizes import chosen_partition
+from dlscale.benchmarks.study.expand import expand
+from dlscale.benchmarks.study.plan import Launch, Plan, chosen_partition, machine_pace
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.start import (
     Installation,
@@ -258,7 +257,7 @@ def prepare_campaign(
         )
     else:
         installation = find_installation(system, environment_name or default_environment(system))
-    plan = plan_on(study, system, environment=installation.name, data=data)
+    plan = expand(study, system, environment=installation.name, data=data)
     if where == "here":
         plan = replace(plan, pace=machine_pace())
         free, cores = psutil.virtual_memory().available, plan.shape.num_cores

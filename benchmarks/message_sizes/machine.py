@@ -112,12 +112,12 @@ def nodes_of_job(name: str, *, counts: Sequence[int], names: Sequence[str]) -> M
         system.scheduler, fewest=fewest, remedy=f"start this command in a job of {fewest} nodes"
     )
     peers = choose_peers(names, between_nodes=True)
-    if not system.policy.open_ports:
+    if not system.open_ports:
         open_ports = with_capability("open_ports")
         if refused := [name for name in names if name in open_ports]:
             raise UsageError(
                 f"{', '.join(refused)} between nodes: unauthenticated sockets, open to anyone on the network; leave it "
-                f"out, or set open_ports = true under [policy] in the file of {system.name}"
+                f"out, or set open_ports = true in the file of {system.name}"
             )
         peers = [peer for peer in peers if peer.name not in open_ports]
     libraries = _in_environment(system, peers)

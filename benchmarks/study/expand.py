@@ -16,12 +16,11 @@ from pathlib import Path
 
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
-from dlscale.benchmarks.records.cell import Case, Cell, Control
-from dlscale.benchmarks.study.check import Training, check_study, num_servers, refusal
-from dlscale.benchmarks.study.plan import Launch, Plan, launches_needed, num_comparisons
-from dlscale.benchmarks.study.sizes import Shape, shape, tiers
+from dlscale.benchmarks.records.cell import AUTO, Case, Cell, Control, split_needed
+from dlscale.benchmarks.study.check import check_cell, check_study, num_servers
+from dlscale.benchmarks.study.plan import Launch, Plan, Shape, launches_needed, num_comparisons, shape, tiers
 from dlscale.benchmarks.study.study import AXES, Study
-from dlscale.benchmarks.systems.system import DETECT, Policy, System
+from dlscale.benchmarks.systems.system import DETECT, System
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.capabilities import carried_shards
@@ -29,61 +28,51 @@ from dlscale.collectives.sharding import NONE
 from dlscale.models import NAMES as WORKLOADS
 
 Group = list[Cell]  # that share a launch
+Training = tuple[Cell, Study]  # with the values of its axes
 Refused = list[tuple[Training, str]]  # with the reason
 Inputs = dict[str, tuple[Path | None, str]]  # workload -> its file, unless synthetic, and its name in cells
 
 
-def plan_on(study: Study, system: System, *, environment: str, data: str | None) -> Plan:
-    """The plan of a study on a system. Raises UsageError as `expand`, and for a launcher whose port is open to all."""
-    plan = expand(study, environment=environment, shape=shape(study, system), data=data, policy=system.policy)
-    most = max((launch.cell.num_nodes for launch in plan.launches), default=1)
-    allowed = any(options.get("allow_open_ports") for options in study.backend_options.values())
-    if most > 1 and not allowed and system.launcher != DETECT and not LAUNCHERS[system.launcher].needs_mpi:
-        raise UsageError(
-            f"launcher {system.launcher} on {most} nodes of {system.name}: its ranks meet at a port that asks nobody "
-            "who connects; leave it out, or add --set allow_open_ports=yes on a network of your own"
-        )
-    return replace(plan, sample_seconds=system.sample_seconds)
-
-
-def expand(study: Study, *, environment: str, shape: Shape, data: str | None, policy: Policy) -> Plan:
-    """The plan of a study. A block holds one launch of every cell of its tier, base cases included (M4).
+def expand(study: Study, system: System, *, environment: str, data: str | None) -> Plan:
+    """The plan of a study on a system. A block holds one launch of every cell of its tier, base cases included (M4).
 
     Cores and threads per rank are constants of the study. Sizes that cannot share a job are in separate tiers
     (`tiers`) with separate blocks, numbered from t * launches on in tier t. Where the study says no number of launches
     it is what the comparisons of its backends need. Raises UsageError for what cannot be measured.
     """
-    check_study(study)
+    points = shape(study, system)
+    check_study(study, points)
     made: list[Training] = []
     refused: Refused = []
-    for training in _trainings(study, shape):
-        if problem := refusal(training):
-            refused.append((training, problem))
-        else:
-            made.append(training)
-    _check_left(study, shape, made, refused)
-    inputs = _inputs(study, made, data)
+    for cell, variant in _trainings(study, points, environment):
+        try:
+            check_cell(cell, study)
+            made.append((cell, variant))
+        except UsageError as error:
+            refused.append(((cell, variant), str(error)))
+    if refused or not made:
+        _check_left(study, points, made, refused)
+    trained = sorted((cell for cell, _ in made), key=lambda cell: cell.num_ranks)
+    inputs = _inputs(study, trained, data)
     groups: dict[int, dict[str, Group]] = defaultdict(dict)  # by nodes; curves share base cases and controls
-    for it in sorted(made, key=lambda it: it.num_ranks):
-        for group in _groups(it, inputs, environment):
-            groups[shape.num_nodes(it.num_ranks)].setdefault(group[0].id, group)
-    parts = [[group for nodes in cut for group in groups[nodes].values()] for cut in tiers(groups, policy)]
-    references = {}
-    if study.reference_launches and shape.cores_per_rank < shape.num_cores:
-        networks = {(it.facts.name, it.framework): it for it in made}
+    for cell in trained:
+        for group in _groups(cell, study, inputs[cell.workload]):
+            groups[points.num_nodes(cell.num_ranks)].setdefault(group[0].id, group)
+    cuts = tiers(groups) if system.has_jobs else [list(groups)]
+    parts = [[group for nodes in cut for group in groups[nodes].values()] for cut in cuts]
+    references: dict[str, Group] = {}
+    if study.reference_launches and points.cores_per_rank < points.num_cores:
+        whole = replace(points, cores_per_rank=points.num_cores, threads_per_rank=points.num_cores)
         one_batch = study.model_copy(update={"axes": {k: v for k, v in study.axes.items() if k != "batch"}})
-        for it, variant in product(networks.values(), one_batch.variants()):
-            whole = replace(
-                it, study=variant, row=capabilities("none"), algorithm=SYNC, num_servers=0, num_ranks=1,
-                shape=replace(shape, cores_per_rank=shape.num_cores, threads_per_rank=shape.num_cores),
-            )  # fmt: skip
-            cell = _cell(whole, "whole_machine", inputs, environment)
+        programs = dict.fromkeys((cell.workload, cell.framework) for cell, _ in made)
+        for (workload, framework), variant in product(programs, one_batch.variants()):
+            cell = _cell(variant, whole, environment, workload, framework)
+            names = {"control": "whole_machine", "data": inputs[workload][1]}
+            cell = cell.model_copy(update=names)
             references[cell.id] = [cell]
     cells = [cell for part in parts for group in part for cell in group]
     launches = study.launches or launches_needed(num_comparisons(cells))
-    trained = {it.framework for it in made}
-    frameworks = [name for name in study.frameworks if name in trained]
-    study = study.model_copy(update={"frameworks": frameworks, "launches": launches})
+    frameworks = [name for name in study.frameworks if any(cell.framework == name for cell in trained)]
     # Another order in every study: what one order does to its launches, such as a cache that the first one of a block
     # fills, must not be repeated by all of them. Resuming a study makes the same order again.
     ids = sorted([cell.id for cell in cells] + list(references))
@@ -98,60 +87,114 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
             # A file of the user's brings its data.
             path = None if group[0].own else inputs[group[0].workload][0]
             planned.append(Launch(cases=cases, data=path))
-    warnings = _warnings(made, refused)
-    return Plan(study=study, launches=tuple(planned), num_launches=launches, shape=shape, warnings=warnings)
+    most = max(cell.num_nodes for cell in cells)
+    allowed = any(options.get("allow_open_ports") for options in study.backend_options.values())
+    if most > 1 and not allowed and system.launcher != DETECT and not LAUNCHERS[system.launcher].needs_mpi:
+        raise UsageError(
+            f"launcher {system.launcher} on {most} nodes of {system.name}: its ranks meet at a port that asks nobody "
+            "who connects; leave it out, or add --set allow_open_ports=yes on a network of your own"
+        )
+    return Plan(
+        study=study.model_copy(update={"frameworks": frameworks, "launches": launches}),
+        launches=tuple(planned),
+        num_launches=launches,
+        shape=points,
+        warnings=_warnings(made, refused),
+        sample_times=system.sample_times,
+    )
 
 
-def _trainings(study: Study, shape: Shape) -> Iterator[Training]:
+def _trainings(study: Study, points: Shape, environment: str) -> Iterator[Training]:
     """All trainings that the study asks for.
 
     1 rank without an exchange is the base case of all. Other backends have one there where the study has no `none`,
     where its base is their `own`, or where there is no other number. To a target `none` trains on 1 rank only.
     """
-    own = "none" not in study.backends or max(shape.ranks) == 1 or (study.base == "own" and not study.target)
+    own = "none" not in study.backends or max(points.ranks) == 1 or (study.base == "own" and not study.target)
     for workload, framework, backend in product(study.workloads, study.frameworks, study.backends):
-        row, facts = capabilities(backend), study.facts(workload)
+        row = capabilities(backend)
         carried = [name for name in study.algorithms if name in row.algorithms] or study.algorithms[:1]
         for algorithm in carried if row.exchanges else [SYNC]:
-            for variant, ranks in product(study.variants(backend, algorithm), shape.ranks):
-                alone = ranks == 1
-                if not (own or not alone if row.exchanges else alone or not study.target):
+            variants = study.variants(backend, algorithm) if study.axes else [study]
+            for variant, ranks in product(variants, points.ranks):
+                if not (own or ranks > 1 if row.exchanges else ranks == 1 or not study.target):
                     continue
-                numbers = {num_servers(spec, ranks) for spec in study.servers}
-                for number in sorted(numbers) if row.servers else [0]:
-                    yield Training(
-                        study=variant, facts=facts, preset=facts.preset(study.preset), framework=framework, row=row,
-                        algorithm=algorithm, num_ranks=ranks, num_servers=number, shape=shape,
-                    )  # fmt: skip
+                numbers = {num_servers(spec, ranks) for spec in study.servers} if row.servers else {0}
+                for number in sorted(numbers):
+                    cell = _cell(
+                        variant, points, environment, workload, framework, backend, algorithm, ranks, number
+                    )
+                    yield cell, variant
 
 
-def _check_left(study: Study, shape: Shape, made: Sequence[Training], refused: Refused) -> None:
+def _cell(
+    study: Study,  # without axes
+    points: Shape,
+    environment: str,
+    workload: str,
+    framework: str,
+    backend: str = "none",
+    algorithm: str = SYNC,
+    ranks: int = 1,
+    servers: int = 0,
+) -> Cell:
+    """The training with one value of everything that a study asks for; its data are named when all are known.
+
+    A replica is the ranks that share samples, `split` of them. In weak scaling the samples of a rank are constant: a
+    replica of 2 ranks has twice those of a rank. In strong scaling those over all ranks are, and are dealt out. What
+    has less than a sample is refused later (`check_cell`).
+    """
+    facts, strong = study.facts(workload), study.scaling_mode == "strong"
+    preset = facts.preset(study.preset)
+    batch = study.batch or (preset.global_batch if strong else preset.local_batch)
+    split = 1
+    if ranks > 1 and study.split == AUTO:  # the fewest with which samples are dealt out evenly
+        split = split_needed(ranks, batch) if strong else 1
+    elif ranks > 1:
+        split = int(study.split)
+    local_batch = max(1, batch * split // ranks) if strong else batch * split
+    global_batch = batch if strong else max(1, local_batch * (ranks // split))
+    target = study.target and study.target.of_cell(facts, preset, global_batch=global_batch, base_batch=batch)
+    return Cell(
+        workload=workload, own=study.own_models.get(workload), preset=preset.name, framework=framework,
+        backend=backend, backend_options=study.backend_options.get(backend, {}), algorithm=algorithm,
+        algorithm_options=study.algorithm_options.get(algorithm, {}),
+        shard=study.shard if capabilities(backend).exchanges else NONE, split=split, environment=environment,
+        variables=study.environment_variables, scaling_mode=study.scaling_mode, num_ranks=ranks, num_servers=servers,
+        num_nodes=points.num_nodes(ranks + servers), cores_per_rank=points.cores_per_rank,
+        threads_per_rank=points.threads_per_rank, local_batch=local_batch, global_batch=global_batch,
+        precision=study.precision, compiled=study.compiled, device=study.device, target=target, data="synthetic",
+    )  # fmt: skip
+
+
+def _check_left(study: Study, points: Shape, made: Sequence[Training], refused: Refused) -> None:
     """Raises UsageError where no training is left of something that was named, or of all that exchanges on some ranks.
 
     Base cases do not count: 1 rank where there are more, and what exchanges nothing where something does. A backend may
     lack an algorithm or a sharded state that another one carries.
     """
     exchange = any(capabilities(name).exchanges for name in study.backends)
-    trained = {it.num_ranks for it in made}
+    ranks = {cell.num_ranks for cell, _ in made}
 
-    def named(it: Training) -> set[tuple[object, ...]]:
-        if (exchange and not it.row.exchanges) or it.num_ranks == 1 < max(shape.ranks):
+    def named(training: Training) -> set[tuple[object, ...]]:
+        cell, variant = training
+        row = capabilities(cell.backend)
+        if (exchange and not row.exchanges) or cell.num_ranks == 1 < max(points.ranks):
             return set()
-        keys: set[tuple[object, ...]] = {(name, getattr(it.study, name)) for name in AXES}
-        keys |= {("workload", it.facts.name), ("algorithm", it.algorithm)}
-        carries = it.algorithm in it.row.algorithms
-        carries &= it.shard == NONE or it.shard in carried_shards(it.row.name, it.framework)
-        if carries and not study.every_backend:
-            keys.add(("backend", it.row.name, str(it.options)))
+        keys: set[tuple[object, ...]] = {(name, getattr(variant, name, None)) for name in AXES}
+        keys |= {("workload", cell.workload), ("algorithm", cell.algorithm)}
+        carried = cell.shard == NONE or cell.shard in carried_shards(cell.backend, cell.framework)
+        if carried and cell.algorithm in row.algorithms and not study.every_backend:
+            keys.add(("backend", cell.backend, str(cell.backend_options)))
         if not study.every_framework:
-            keys.add(("framework", it.framework))
-        if study.ranks or study.nodes or it.num_ranks in trained:
-            keys.add(("ranks", it.num_ranks))
+            keys.add(("framework", cell.framework))
+        if study.ranks or study.nodes or cell.num_ranks in ranks:
+            keys.add(("ranks", cell.num_ranks))
         return keys
 
-    left = {key for it in made for key in named(it)}
-    for it, problem in refused:
-        if named(it) - left:
+    left = {key for training in made for key in named(training)}
+    for training, problem in refused:
+        if named(training) - left:
             raise UsageError(problem)
     if not made:
         nothing = f"study {study.name} has no training on these ranks; give others, or another --set base"
@@ -161,19 +204,19 @@ def _check_left(study: Study, shape: Shape, made: Sequence[Training], refused: R
 def _warnings(made: Sequence[Training], refused: Refused) -> tuple[str, ...]:
     """A line for each reason, with what is left out, and on which ranks if not on all."""
     reasons: dict[str, tuple[dict[str, None], set[int]]] = {}
-    for training, problem in refused:
+    for (cell, _), problem in refused:
         curves, ranks = reasons.setdefault(problem, ({}, set()))
-        curves[training.curve] = None
-        ranks.add(training.num_ranks)
-    kept, lines = {training.curve for training in made}, []
+        curves[f"{cell.method} in {cell.framework}"] = None
+        ranks.add(cell.num_ranks)
+    kept, lines = {f"{cell.method} in {cell.framework}" for cell, _ in made}, []
     for problem, (curves, ranks) in reasons.items():
         on = f" on {', '.join(map(str, sorted(ranks)))} ranks" * bool(kept & {*curves})
         lines.append(f"{', '.join(curves)}{on} {'is' if len(curves) == 1 else 'are'} left out: {problem}")
-    rows = {training.row.name: training.row for training in made}
+    rows = {row.name: row for row in (capabilities(cell.backend) for cell, _ in made)}
     return (*lines, *(f"backend {name}: {row.untried}" for name, row in rows.items() if row.untried))
 
 
-def _inputs(study: Study, made: Sequence[Training], data: str | None) -> Inputs:
+def _inputs(study: Study, trained: Sequence[Cell], data: str | None) -> Inputs:
     """What each workload reads, checked for its largest global batch. Raises UsageError.
 
     `data` is a `PATH`, `synthetic`, or `WORKLOAD=PATH,WORKLOAD=PATH`.
@@ -183,67 +226,50 @@ def _inputs(study: Study, made: Sequence[Training], data: str | None) -> Inputs:
         paths = {name: Path(path) for name, _, path in pieces}
     else:
         paths = dict.fromkeys(study.workloads, Path(data)) if data else {}
+    largest: dict[str, int] = {}
+    for cell in trained:
+        largest[cell.workload] = max(cell.global_batch, largest.get(cell.workload, 0))
     inputs: Inputs = {}
-    for name, it in {it.facts.name: it for it in sorted(made, key=lambda it: it.global_batch)}.items():
-        source = it.facts.input(
-            it.preset.name, paths.get(name), num_samples=it.global_batch, skip_bad=study.skip_bad
-        )
+    for workload, needed in largest.items():
+        facts = study.facts(workload)
+        preset = facts.preset(study.preset)
+        source = facts.input(preset.name, paths.get(workload), num_samples=needed, skip_bad=study.skip_bad)
         if study.target:
-            study.target.check_held_out(it.facts, it.preset, source, needed=it.global_batch)
-        own = study.own_models.get(name)
+            study.target.check_held_out(facts, preset, source, needed=needed)
+        own = study.own_models.get(workload)
         known = "synthetic" if source.path is None else own.data if own else data_name(source.path)
-        inputs[name] = (source.path, known)
+        inputs[workload] = (source.path, known)
     return inputs
 
 
-def _cell(it: Training, control: Control, inputs: Inputs, environment: str) -> Cell:
-    study, shape, ranks = it.study, it.shape, it.num_ranks
-    target = study.target and study.target.of_cell(
-        it.facts,
-        it.preset,
-        global_batch=it.global_batch,
-        base_batch=replace(it, num_ranks=1).global_batch,
-    )
-    return Cell(
-        workload=it.facts.name, own=study.own_models.get(it.facts.name), preset=it.preset.name, framework=it.framework,
-        backend=it.row.name, backend_options=dict(it.options), algorithm=it.algorithm,
-        algorithm_options=study.algorithm_options.get(it.algorithm, {}), shard=it.shard, split=it.split,
-        environment=environment, variables=study.environment_variables, scaling_mode=study.scaling_mode,
-        num_ranks=ranks, num_servers=it.num_servers, num_nodes=shape.num_nodes(ranks + it.num_servers),
-        cores_per_rank=shape.cores_per_rank, threads_per_rank=shape.threads_per_rank, local_batch=it.local_batch,
-        global_batch=it.global_batch, precision=study.precision, compiled=study.compiled, device=study.device,
-        control=control, target=target, data=inputs[it.facts.name][1],
-    )  # fmt: skip
-
-
-def _groups(it: Training, inputs: Inputs, environment: str) -> Iterator[Group]:
+def _groups(cell: Cell, study: Study, source: tuple[Path | None, str]) -> Iterator[Group]:
     """The training with the controls of its launch, and what is in launches of its own.
 
     Beside backends communication only: halos where ranks share samples, else averages, of host buffers. Beside `none`
     those of the input, where data are read, and the profile of 1 rank on a CPU.
     """
-    study, ranks, asked = it.study, it.num_ranks, it.study.controls
+    row, asked, (path, name) = capabilities(cell.backend), study.controls, source
+    on_cores = cell.device == "cpu"
     controls: list[Control] = []
-    if not it.row.exchanges:
-        controls += ["synthetic", "loader"] if inputs[it.facts.name][0] else []
+    if not row.exchanges:
+        controls += ["synthetic", "loader"] if path else []
         # Keras draws and remembers by assignments, which TensorFlow orders in a `tf.function` alone.
-        keras = it.facts.name in study.own_models and it.framework == "tensorflow"
-        controls += ["profile"] if ranks == 1 and study.device == "cpu" and not keras else []
-    elif it.split == 1 < ranks and it.algorithm == SYNC and it.shard == NONE and study.device == "cpu":
-        controls += ["exchange"] if it.framework in it.row.collective else []
-    controls = [name for name in controls if name in asked]
-    if it.split > 1 and it.row.exchanges and "exchange" in asked and study.device == "cpu":
-        controls = ["halos"]
-    yield [_cell(it, control, inputs, environment) for control in ("train", *controls)]
-    if it.row.exchanges or "alone" not in asked or ranks == 1:
+        keras = cell.own and cell.framework == "tensorflow"
+        controls += ["profile"] if cell.num_ranks == 1 and on_cores and not keras else []
+    elif on_cores and cell.split > 1:
+        controls = ["halos"] if "exchange" in asked else []
+    elif on_cores and cell.num_ranks > 1 and cell.algorithm == SYNC and cell.shard == NONE:
+        controls = ["exchange"] if cell.framework in row.collective else []
+    named = [control for control in controls if control in (*asked, "halos")]
+    yield [cell.model_copy(update={"data": name, "control": control}) for control in ("train", *named)]
+    if row.exchanges or "alone" not in asked or cell.num_ranks == 1:
         return
     # 1 rank that computes what one of several does: a smaller batch, and thin blocks of rows.
-    cell = _cell(replace(it, num_ranks=1), "alone", inputs, environment)
-    splits = [1] if study.scaling_mode == "strong" and it.local_batch < cell.local_batch else []
-    for split in {*splits, *([it.split] if it.split > 1 else [])}:
-        same = {"local_batch": it.local_batch, "global_batch": it.local_batch, "split": split}
-        names = dict.fromkeys((cell.data, "synthetic"))
-        yield [cell.model_copy(update={**same, "data": name}) for name in names]
+    smaller = cell.scaling_mode == "strong" and cell.local_batch < cell.global_batch
+    alone = {"num_ranks": 1, "num_nodes": 1, "control": "alone", "global_batch": cell.local_batch}
+    for split in {*([1] if smaller else []), *([cell.split] if cell.split > 1 else [])}:
+        names = dict.fromkeys((name, "synthetic"))
+        yield [cell.model_copy(update={**alone, "split": split, "data": data}) for data in names]
 
 
 WHOLE_BYTES = 256 << 20  # larger files are identified by size and ends: reading 50 GB takes minutes

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -17,15 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.base.quantities import split_list
-from dlscale.benchmarks.study.study import (
-    AXES,
-    OPTION_TABLES,
-    TABLES,
-    TARGET_AXES,
-    VARIABLE,
-    VARIABLES,
-    Study,
-)
+from dlscale.benchmarks.study.study import AXES, OPTION_TABLES, TABLES, VARIABLE, VARIABLES, Study
 
 # An option of a backend or an algorithm, or an environment variable.
 SETTING = re.compile(rf"[a-z_0-9]+\.[A-Za-z_0-9]+|{VARIABLE.pattern}")
@@ -52,11 +45,6 @@ class Option:
         """`--batch`."""
         return "--" + self.name.replace("_", "-")
 
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The values that there are; empty where they are not listed."""
-        return get_args(self.type) if get_origin(self.type) is Literal else ()
-
     def read(self, text: str) -> dict[str, Any]:
         """{name of a field or setting: its value, or a list of its values}. Raises ValueError."""
         if not text.strip():
@@ -74,35 +62,30 @@ class Option:
         except ValidationError as error:
             problem = definitions.first_problem(error).partition(": ")[2]  # without its place
             hint = f"; write several values as {text.replace(',', '|')}" * (self.several and "," in text)
-            raise ValueError(problem + did_you_mean(text, self.choices) + hint) from None
+            choices = get_args(self.type) if get_origin(self.type) is Literal else ()
+            raise ValueError(problem + did_you_mean(text, choices) + hint) from None
         return {self.name: values if values[1:] else values[0]}
 
 
 def _setting(name: str, text: str) -> Any:
     """The value in `text`, or those between `|`; of options what is valid TOML, else a string."""
-    words = text.split("|")
-    values = words if VARIABLE.fullmatch(name) else [_value(word) for word in words]
+    values: list[Any] = text.split("|")
+    for place, word in enumerate([] if VARIABLE.fullmatch(name) else values):
+        with suppress(ValueError):
+            value = definitions.parse_tables(f"value = {word}")["value"]
+            values[place] = value if isinstance(value, str | int | float | bool) else word
     return values if values[1:] else values[0]
-
-
-def _value(text: str) -> Any:
-    try:
-        value = definitions.parse_tables(f"value = {text}")["value"]
-    except ValueError:
-        return text
-    return value if isinstance(value, str | int | float | bool) else text
 
 
 def options_of(model: type[BaseModel], *, table: str = "") -> dict[str, Option]:
     """The options among a model's fields, by name."""
-    axes = TARGET_AXES if table == "target" else () if table else AXES
     options = [
         Option(
             name=f"{table}.{name}" if table else name,
             help=info.description,
             type=Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation,
             panel=(info.json_schema_extra or {}).get("panel") or None,  # type: ignore[union-attr, arg-type]
-            several=name in axes,
+            several=name in AXES,
         )
         for name, info in model.model_fields.items()
         if info.description

@@ -8,7 +8,7 @@ command line. `Study.axes` has them all, and the fields have the first ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -32,8 +32,7 @@ from dlscale.base.redaction import SECRET
 from dlscale.base.strings import Name, Text, visible
 from dlscale.benchmarks.records.cell import ScalingMode, Setting
 from dlscale.benchmarks.records.record import Base, Fingerprint
-from dlscale.benchmarks.study.rules import MOST_LAUNCHES, NumLaunches, Rules, option
-from dlscale.benchmarks.study.target import TargetRules
+from dlscale.benchmarks.study.rules import MOST_LAUNCHES, NumLaunches, Rules, TargetRules, option
 from dlscale.benchmarks.systems.system import GPU_BACKEND, System
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
@@ -47,8 +46,8 @@ from dlscale.models.workload import Workload
 
 LARGEST_SEED = 2**32 - 1  # each rank adds its own number to it
 EVERYTHING = {"workloads": WORKLOADS, "frameworks": FRAMEWORKS, "backends": BACKENDS}  # what `all` stands for
-AXES = ("batch", "precision", "compiled", "shard", "split")  # fields that may have several values
-TARGET_AXES = ("learning_rate",)  # likewise, of the target
+# Fields that may have several values; the last one is the target's.
+AXES = ("batch", "precision", "compiled", "shard", "split", "learning_rate")
 OPTION_TABLES = ("backend_options", "algorithm_options")
 VARIABLES = "environment_variables"
 VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -71,9 +70,10 @@ Variables = Annotated[
     dict[Text, Annotated[str, Field(coerce_numbers_to_str=True), AfterValidator(visible)]],
     AfterValidator(_check_variables),
 ]
-Controls = Annotated[
-    list[Literal["none", "synthetic", "loader", "exchange", "alone", "profile"]],
-    BeforeValidator(lambda value: split_list(value) if isinstance(value, str) else value),
+in_words = BeforeValidator(lambda value: split_list(value) if isinstance(value, str) else value)
+Controls = Annotated[list[Literal["none", "synthetic", "loader", "exchange", "alone", "profile"]], in_words]
+Servers = Annotated[
+    list[Annotated[str, Field(pattern=r"^0*[1-9]\d*(/0*[1-9]\d*)?$")]], in_words, Field(min_length=1)
 ]
 Options = dict[Text, dict[Text, Setting]]
 Axes = dict[Text, Annotated[list[Setting], Field(max_length=64)]]  # setting -> its values
@@ -100,7 +100,9 @@ class Study(Frozen):
     split: PositiveInt | Literal["auto"] = option(
         1, "Ranks per sample, each with rows of it, or auto: the fewest needed.", "What", given=True
     )
-    servers: Names = option(["1/2"], "Parameter servers: numbers, or ratios to the workers, rounded up: 1/2.")
+    servers: Servers = option(
+        ["1/2"], "Parameter servers: numbers, or ratios to the workers, rounded up: 1/2."
+    )
     preset: Text | None = option(None, "Preset: paper, small or tiny; default: the system's.", "What")
     batch: PositiveInt | None = option(None, "Samples per step: per rank, or in total (strong).", "What")
     precision: Literal["fp32", "tf32", "bf16"] = option(..., "Precision; tf32 is of GPUs alone.", "What")
@@ -139,7 +141,7 @@ class Study(Frozen):
             for name, values in self.axes.items()
             if "." not in name or name.partition(".")[0] in owners
         }
-        fields = self.model_dump() | {"axes": {}} if axes else {}
+        fields = self.model_dump() | {"axes": {}}
         chosen = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
         return [_valid(placed(fields, values)) for values in chosen] if axes else [self]
 
@@ -149,55 +151,55 @@ class Study(Frozen):
         """Moves lists of values to `axes`; the fields keep the first ones."""
         if not isinstance(values, dict):
             return values
-        axes = values.get("axes") or {}
-        if not isinstance(axes, dict) or not all(isinstance(many, list) and many for many in axes.values()):
+        tables = {name: value for name, value in values.items() if isinstance(value, dict)}
+        axes = tables.get("axes", {})
+        if (values.get("axes") or {}) != axes or not all(isinstance(it, list) and it for it in axes.values()):
             raise ValueError("axes is no table of lists; give e.g. batch = [16, 32] without it")
-        axes = axes | {
-            name: value for name, value in _settings_in(values) if isinstance(value, list) and value
-        }
-        fields = placed(values, {name: several[0] for name, several in axes.items()})
-        return fields | {"axes": {name: several for name, several in axes.items() if len(several) > 1}}
+        found = values | tables.get("target", {}) | tables.get(VARIABLES, {})
+        found = {name: value for name, value in found.items() if name in AXES or VARIABLE.fullmatch(name)}
+        for table in OPTION_TABLES:
+            for owner, options in tables.get(table, {}).items():
+                inner = options if isinstance(options, dict) else {}
+                found |= {f"{owner}.{name}": value for name, value in inner.items()}
+        axes = axes | {name: value for name, value in found.items() if isinstance(value, list) and value}
+        fields = placed(values, {name: several[0] for name, several in axes.items()}) if axes else values
+        return {**fields, "axes": {name: several for name, several in axes.items() if len(several) > 1}}
 
 
 # Tables of a study's fields.
 TABLES: dict[str, type[Frozen]] = {"rules": Rules, "target": TargetRules}
 
 
-def place_of(name: str) -> tuple[str, ...]:
-    """Where a field or a setting is in a study: ("target", "optimizer"), ("backend_options", "ring", "teams")."""
-    owner, dot, option = name.partition(".")
-    if dot:
-        return (owner, option) if owner in TABLES else (OPTION_TABLES[owner in ALGORITHMS], owner, option)
-    if name in TARGET_AXES:
-        return ("target", name)
-    return (VARIABLES, name) if VARIABLE.fullmatch(name) else (name,)
-
-
 def placed(fields: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a study with these values, by name, in their tables; what should be a table and is none stays."""
+    """The fields of a study with these values of fields and settings, by name, in their tables.
+
+    `batch` is a field, `target.optimizer` one of a table, `ring.teams` and `easgd.interval` are options, and capitals
+    make an environment variable.
+    """
     changed = dict(fields)
     for name, value in values.items():
-        *tables, last = place_of(name)
-        place: Any = changed
-        for table in tables:
-            if isinstance(place, dict):
-                inner = place.get(table)
-                place[table] = {} if inner is None else dict(inner) if isinstance(inner, dict) else inner
-                place = place[table]
-        if isinstance(place, dict):
-            place[last] = value
+        owner, dot, rest = name.partition(".")
+        if not dot and name != AXES[-1]:
+            place: tuple[str, ...] = (VARIABLES, name) if VARIABLE.fullmatch(name) else (name,)
+        elif not dot:
+            place = ("target", name)
+        else:
+            place = (owner, rest) if owner in TABLES else (OPTION_TABLES[owner in ALGORITHMS], owner, rest)
+        nested = value
+        for part in reversed(place):
+            nested = {part: nested}
+        changed = merged(changed, nested)
     return changed
 
 
-def _settings_in(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(name, value) of what may be an axis among the fields of a study."""
-    tables = {name: value for name, value in fields.items() if isinstance(value, dict)}
-    yield from ((name, fields[name]) for name in AXES if name in fields)
-    yield from ((name, value) for name, value in tables.get("target", {}).items() if name in TARGET_AXES)
-    yield from tables.get(VARIABLES, {}).items()
-    for owner, options in (pair for table in OPTION_TABLES for pair in tables.get(table, {}).items()):
-        if isinstance(options, dict):
-            yield from ((f"{owner}.{name}", value) for name, value in options.items())
+def merged(fields: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A table with changes, those of its tables merged likewise; an empty table replaces one."""
+    found = dict(fields)
+    for name, value in changes.items():
+        inner = found.get(name) or {}
+        is_table = isinstance(value, dict) and value and isinstance(inner, dict)
+        found[name] = merged(inner, value) if is_table else value
+    return found
 
 
 def load_study(name: str, /, *, system: System | None = None, **changes: Any) -> Study:
@@ -239,15 +241,7 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
     for table, kind in zip(OPTION_TABLES, ("backends", "algorithms"), strict=True):
         if named := changes.get(kind):
             own[table] = {owner: options for owner, options in own.get(table, {}).items() if owner in named}
-    return _valid(_merged(own, changes))
-
-
-def _merged(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A table with changes, those of its tables merged likewise; an empty table replaces one."""
-    return {**own} | {
-        name: _merged(own.get(name) or {}, value) if isinstance(value, dict) and value else value
-        for name, value in changes.items()
-    }
+    return _valid(merged(own, changes))
 
 
 def _valid(fields: Mapping[str, Any]) -> Study:
@@ -261,12 +255,12 @@ def _valid(fields: Mapping[str, Any]) -> Study:
 STUDY_FILE = "study.json"
 
 
-def without_staging(system: Any) -> Any:
+def as_now(system: Any) -> Any:
     """What study.json says of a system, without fields that earlier versions had."""
-    if isinstance(system, dict) and isinstance(system.get("policy"), dict):
-        system["policy"].pop("jobs", None)
-    if isinstance(system, dict) and isinstance(system.get("environments"), dict):
-        for environment in system["environments"].values():
+    if isinstance(system, dict):
+        system = {name: value for name, value in system.items() if name not in ("aliases", "policy")}
+        environments = system.get("environments")
+        for environment in environments.values() if isinstance(environments, dict) else ():
             for name in ("stage", "stage_folder") if isinstance(environment, dict) else ():
                 environment.pop(name, None)
     return system
@@ -280,13 +274,12 @@ class StudyFile(Frozen):
     study: Study
     system: System
     environment: Text
-    plan_digest: Text = ""
     fingerprint: Fingerprint
     data: Text | None = None  # as --data gave it
     account: Text | None = None
     walltime: float | None = None  # seconds per job, as --walltime gave it
 
-    _of_earlier = field_validator("system", mode="before")(without_staging)
+    _of_earlier = field_validator("system", mode="before")(as_now)
 
 
 def read_study_file(folder: Path) -> StudyFile:

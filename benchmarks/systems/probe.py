@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib import resources
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
@@ -65,8 +64,8 @@ def probe_machine() -> str:
     return draft(read_machine(ask), problems)
 
 
-def read_machine(ask: Ask, kernel_files: Path = Path("/sys")) -> Facts:
-    """What commands and files say, by sections of a system's file."""
+def read_machine(ask: Ask) -> Facts:
+    """What commands say, by sections of a system's file."""
     # Of the node's name, numbers and the user's part differ from node to node and from user to user.
     host = re.sub(r"\d+|<user>", "*", redact(platform.node()))
     return {
@@ -74,7 +73,6 @@ def read_machine(ask: Ask, kernel_files: Path = Path("/sys")) -> Facts:
         "scratch": next((name for name in SCRATCH if os.environ.get(name)), None),
         "node": _node(ask),
         "devices": _gpus(ask),
-        "fabric": read_network(kernel_files / "class"),
         "cluster": next((found for found in (_slurm(ask), _pbs(ask)) if found["partitions"]), {}),
     }
 
@@ -122,25 +120,6 @@ def _gpus(ask: Ask) -> Facts:
         memory = _gibibytes((_number(mebibytes.strip()) or 0) << 20)  # [N/A] where it is the node's
         return {"per_node": count, "model": model, "memory": memory}
     return {}
-
-
-def read_network(classes: Path) -> Facts:
-    """Adapters of Slingshot, InfiniBand, Omni-Path or RoCE, in this order, and the rate of their active ports."""
-    kinds: dict[str, dict[str, float]] = {
-        kind: {} for kind in ("Slingshot", "InfiniBand", "Omni-Path", "RoCE")
-    }
-    for speed in sorted(classes.glob("cxi/*/device/net/*/speed")):
-        kinds["Slingshot"][speed.parents[3].name] = (_number(_text(speed)) or 0) / 1000
-    for port in sorted(classes.glob("infiniband/*/ports/*")):
-        device, layer = port.parents[1].name, _text(port / "link_layer")
-        rate = re.match(r"[\d.]+(?= Gb/sec)", _text(port / "rate"))
-        # Cloud adapters (EFA) are here too, with another layer and a rate that is not theirs.
-        if rate and "ACTIVE" in _text(port / "state") and layer in ("InfiniBand", "Ethernet"):
-            kind = "Omni-Path" if device.startswith("hfi") else layer.replace("Ethernet", "RoCE")
-            kinds[kind][device] = kinds[kind].get(device, 0.0) + float(rate[0])
-    kind, rates = next(((kind, rates) for kind, rates in kinds.items() if rates), ("", {}))
-    bandwidth = f"{sum(rates.values()):g} Gb/s" if all(rates.values()) else None
-    return {"name": kind, "bandwidth": bandwidth, "nics_per_node": len(rates)} if rates else {}
 
 
 def _slurm(ask: Ask) -> Facts:
@@ -259,10 +238,3 @@ def _gibibytes(num_bytes: float) -> str | None:
     """As in 251.4 GiB; None where nothing is known, or nothing is left of it."""
     text = f"{num_bytes / 2**30:.1f}"
     return f"{text} GiB" if float(text) else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:  # many files of /sys exist and cannot be read
-        return ""

@@ -90,10 +90,8 @@ def find_installation(system: System, name: str) -> Installation:
     )
 
 
-def with_launcher(system: System, name: str | None) -> System:
+def with_launcher(system: System, name: str) -> System:
     """The system with that launcher in place of its file's. Raises UsageError where it starts nothing."""
-    if not name:
-        return system
     try:
         return System.model_validate(system.model_dump() | {"launcher": name})
     except ValidationError as error:

@@ -1,7 +1,7 @@
 """A machine as its TOML file describes it, with its software environments.
 
-A file has nodes, devices, network, file system, partitions, placement, policy, and named environments; every number
-has a source.
+A file has nodes, devices, network, file system, partitions, placement, and named environments; every number has a
+source.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Field,
     NonNegativeInt,
     PositiveInt,
     ValidationInfo,
@@ -26,7 +27,6 @@ from pydantic import (
 
 from dlscale.base import definitions
 from dlscale.base.definitions import Frozen, where_given
-from dlscale.base.errors import UsageError, unknown
 from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.base.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, TextFact
 from dlscale.base.schedulers import SCHEDULERS
@@ -34,36 +34,26 @@ from dlscale.base.strings import Name, Text
 from dlscale.collectives.capabilities import with_capability
 
 
-def _among(*names: str) -> AfterValidator:
-    def check(name: str) -> str:
-        if name not in names:
-            raise ValueError(unknown("value", name, names))
-        return name
-
-    return AfterValidator(check)
+def _one_of(*names: str) -> Any:
+    return Field(pattern=f"^({'|'.join(names)})$")
 
 
-Scheduler = Annotated[str, _among("none", *SCHEDULERS)]
+Scheduler = Annotated[str, _one_of("none", *SCHEDULERS)]
 DETECT = "detect"  # mpiexec where the environment has MPI, else torchrun
-Launcher = Annotated[str, _among(*LAUNCHERS, DETECT)]
+Launcher = Annotated[str, _one_of(*LAUNCHERS, DETECT)]
 GPU_BACKEND = "nccl"  # where nothing says which
-DataType = Annotated[str, _among("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")]
+DataType = Annotated[str, _one_of("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")]
 # Options that scripts get from the study; the short ones mean the same to Slurm, Cobalt and Flux.
-OF_SCRIPTS = {
-    *("--nodes", "--time", "--account", "--ntasks", "--output", "--job-name"),
-    *("-N", "-t", "-A", "-n", "-o", "-J"),
-}
+OF_SCRIPTS = re.compile(r"\s*(#|(--(nodes|time|account|ntasks|output|job-name)|-[NtAnoJ])([ =]|$))")
 
 
-def _directive(text: str) -> str:
-    if text.startswith("#"):
-        raise ValueError(f"{text!r} has the scheduler's marker, which the script adds")
-    if re.split(r"[ =]", text.strip())[0] in OF_SCRIPTS:
-        raise ValueError(f"{text!r} is for the study to say (--nodes, --walltime ...)")
+def _check_directive(text: str) -> str:
+    if OF_SCRIPTS.match(text):
+        raise ValueError(f"{text!r} is for the script or the study to say (--nodes, --walltime ...)")
     return text
 
 
-Directive = Annotated[Text, AfterValidator(_directive)]
+Directive = Annotated[Text, AfterValidator(_check_directive)]
 
 
 class Recognised(Frozen):
@@ -97,7 +87,7 @@ class Devices(Frozen):
 
     per_node: Count
     model: TextFact
-    backend: Annotated[str, _among(*with_capability("between_gpus"))] = where_given(GPU_BACKEND)
+    backend: Annotated[str, _one_of(*with_capability("between_gpus"))] = where_given(GPU_BACKEND)
     memory: Bytes | None = None
     memory_bandwidth: Bandwidth | None = None
     link: Bandwidth | None = where_given(None)
@@ -153,19 +143,6 @@ class Placement(Frozen):
     variables: dict[Text, Text] = {}
 
 
-class Policy(Frozen):
-    """How a study is divided into jobs.
-
-    One job runs several node counts on nested subsets of its nodes, at most `max_sizes` of them within a factor of
-    `max_factor`, and neighbouring jobs share one size.
-    """
-
-    max_sizes: PositiveInt = 4
-    max_factor: PositiveInt = 8
-    margin: float = 1.25  # a job's wall time / its estimate
-    open_ports: bool = False  # dlscale collectives may measure libraries with unauthenticated sockets
-
-
 class Defaults(Frozen):
     """What a study does here where neither the user nor a study file of the user's says; `reason` has the source.
 
@@ -199,13 +176,6 @@ class Environment(Frozen):
     setup: Text  # the command that makes it
 
 
-def _starts_in(launcher: str, scheduler: str) -> bool:
-    """Whether a launcher starts programs in jobs of that scheduler, or without one."""
-    if launcher == DETECT or scheduler == "none":
-        return scheduler == "none" and (launcher == DETECT or not LAUNCHERS[launcher].needs_job)
-    return scheduler in (LAUNCHERS[launcher].schedulers or SCHEDULERS)
-
-
 _NEEDED = {  # of every system; the other ones where there is a scheduler
     "environments": "[environments.current] with prefix and setup",
     "filesystem": '[filesystem] with results = "$SCRATCH/dlscale"',
@@ -220,7 +190,6 @@ class System(Frozen):
     model_config = ConfigDict(validate_default=True)
 
     name: Name
-    aliases: list[Text] = []
     title: Text
     sources: dict[Text, Text] = {}
     state: Literal["in service", "retired", "example"] = "in service"
@@ -237,7 +206,7 @@ class System(Frozen):
     partition: Text | None = None  # the default one
     needs_account: bool = False
     placement: Placement | None = None  # None: --ranks says how many ranks share the only node
-    policy: Policy = Policy()
+    open_ports: bool = False  # dlscale collectives may measure libraries with unauthenticated sockets
     defaults: Defaults | None = None
     # Workload -> a node's time per sample, as published, at the published size.
     sample_times: dict[Text, Seconds] = where_given({})
@@ -258,8 +227,12 @@ class System(Frozen):
         ]
         if field in _NEEDED and not value and (scheduler != "none" or field == "environments"):
             problems.append(f"it is missing; add {_NEEDED[field]}")
-        elif field == "launcher" and not _starts_in(value, scheduler):
-            problems.append(f"{value} starts no programs where scheduler is {scheduler}")
+        elif field == "launcher":
+            row = LAUNCHERS.get(value)  # none where it is detected, which is done without a scheduler
+            jobs = {"none"} if not row else {*row.schedulers} or {*SCHEDULERS}
+            jobs |= {"none"} if row and not row.needs_job else set()
+            if scheduler not in jobs:
+                problems.append(f"{value} starts no programs where scheduler is {scheduler}")
         elif field == "node" and value.cores == "detect" and scheduler != "none":
             problems.append("cores must be a number on a system with a scheduler")
         elif field == "partition" and partitions and value not in partitions:
@@ -272,11 +245,6 @@ class System(Frozen):
     def has_jobs(self) -> bool:
         """Whether a scheduler runs what is measured here; else it runs at once, on this machine."""
         return self.scheduler != "none"
-
-    @property
-    def sample_seconds(self) -> dict[str, float]:
-        """Workload -> published seconds per sample of a node at the published size, where there is such a number."""
-        return {workload: fact.number for workload, fact in self.sample_times.items()}
 
     def num_cores(self) -> int:
         """Cores per node that a study may use: as stated, or those this process may run on."""
@@ -318,16 +286,8 @@ class System(Frozen):
 
 
 def load_system(name: str) -> System:
-    """The system of that name or alias, or in that TOML file. Raises UsageError."""
-    if name.endswith(".toml"):
-        return definitions.load(System, name, folder="systems")
-    if name in definitions.names("systems"):
-        return _shipped(name)
-    known = [_shipped(other) for other in definitions.names("systems")]
-    named = {each: system for system in known for each in (system.name, *system.aliases)}
-    if name not in named:
-        raise UsageError(f"{unknown('system', name, named)}, or give the path of a .toml file")
-    return named[name]
+    """The system of that name, or in that TOML file. Raises UsageError."""
+    return definitions.load(System, name, folder="systems") if name.endswith(".toml") else _shipped(name)
 
 
 @cache

@@ -39,7 +39,6 @@ class Plan:
 
     def time_dry_run(self) -> None:
         from dlscale.benchmarks.study.expand import expand
-        from dlscale.benchmarks.study.sizes import shape
         from dlscale.benchmarks.study.study import load_study
         from dlscale.benchmarks.systems.system import load_system
 
@@ -51,9 +50,7 @@ class Plan:
             ranks=[1, 2, 4, 8, 16, 32],
             launches=53,
         )
-        system = load_system("local")
-        sizes = shape(study, system)
-        plan = expand(study, environment="default", shape=sizes, data="synthetic", policy=system.policy)
+        plan = expand(study, load_system("local"), environment="default", data="synthetic")
         plan.seconds(plan.launches)
 
 

@@ -11,9 +11,8 @@ from dlscale.benchmarks.cli import report, run_here
 from dlscale.benchmarks.cli.plan_table import counted, planned_rows
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
-from dlscale.benchmarks.study.sizes import Shape
 from dlscale.benchmarks.study.study import load_study
-from dlscale.benchmarks.systems.system import Policy
+from tests.benchmarks.study.plans import with_cores
 from tests.made_records import make_record
 
 NO_DATA = ["--ranks", "1,2", "--backends", "none,ring", "--preset", "tiny", "--launches", "2"]
@@ -22,9 +21,8 @@ SMALL = [*NO_DATA, "--data", "synthetic"]
 
 def a_plan(**changes):
     fields = {"workloads": ["hep_cnn"], "backends": ["none", "ring"], "preset": "tiny", "launches": 2}
-    shape = Shape(ranks=(1, 2), ranks_per_node=None, num_cores=2, cores_per_rank=1, threads_per_rank=1)
     study = load_study("weak-scaling", **fields | changes)
-    return expand(study, environment="default", shape=shape, data=None, policy=Policy())
+    return expand(study, with_cores(2), environment="default", data=None)
 
 
 def cases(plan):

@@ -104,7 +104,7 @@ def test_options_change_what_is_predicted():
         (["--profile", "none-such.toml"], "none-such.toml"),
         (["--profile", "a.toml", "--from", "b"], "--from and --profile are mutually exclusive"),
         (["--workloads", "resnet51"], "no workload 'resnet51'"),
-        (["--set", "servers=0"], "'0' is not a number of servers"),
+        (["--set", "servers=0"], "servers=0: string should match"),
         (["--backends", "gloo"], "backend gloo does not train in tensorflow"),
         (["--set", "gloo.bucket_cap_mb=5"], "gloo is not among --backends ring"),
         (["--set", "ring.teams=0|1"], "option teams of backend ring is [0, 1]"),

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.jobs.jobs import cut
 from dlscale.benchmarks.study.expand import expand
-from dlscale.benchmarks.study.sizes import shape, tiers
+from dlscale.benchmarks.study.plan import MOST_FACTOR, MOST_SIZES, shape, tiers
 from dlscale.benchmarks.study.study import load_study
-from dlscale.benchmarks.systems.system import Policy, System
+from dlscale.benchmarks.systems.system import System
 
 
 def fact(value):
@@ -42,7 +42,7 @@ def machine(ranks_per_node=1, num_nodes=100, **changes):
 def planned(system, name="weak-scaling", data="synthetic", **changes):
     wanted = {"backends": ["none", "ring"], "preset": "tiny"} | changes
     study = load_study(name, **wanted)
-    return expand(study, environment="site", shape=shape(study, system), data=data, policy=system.policy)
+    return expand(study, system, environment="site", data=data)
 
 
 def jobs_of(plan, limit=math.inf):
@@ -96,24 +96,16 @@ def test_what_a_system_cannot_do_is_one_line(asked, text):
     assert "\n" not in str(caught.value)
 
 
-def test_sizes_share_jobs_as_far_as_the_policy_says():
-    sizes = [2**k for k in range(8)]
-    assert tiers(sizes, Policy()) == [[1, 2, 4, 8], [8, 16, 32, 64], [64, 128]]
-    assert tiers(sizes, Policy(max_sizes=3)) == [[1, 2, 4], [4, 8, 16], [16, 32, 64], [64, 128]]
-    assert tiers(sizes, Policy(max_sizes=1)) == [[2**k] for k in range(8)]
-    assert tiers([1, 1, 64], Policy()) == [[1], [64]]
-
-
-@given(st.sets(st.integers(1, 5000), min_size=1, max_size=20), st.integers(2, 6), st.integers(2, 16))
-def test_tiers_hold_what_the_policy_promises(nodes, max_sizes, max_factor):
-    cuts = tiers(nodes, Policy(max_sizes=max_sizes, max_factor=max_factor))
+@given(st.sets(st.integers(1, 5000), min_size=1, max_size=20))
+def test_sizes_that_are_near_share_jobs_and_neighbouring_jobs_a_size(nodes):
+    cuts = tiers(nodes)
     assert {count for cut in cuts for count in cut} == nodes
     for tier in cuts:
         assert tier == sorted(set(tier))
-        assert len(tier) <= max_sizes
-        assert tier[-1] <= max_factor * tier[0]
-    for left, right in itertools.pairwise(cuts):
-        assert left[-1] == right[0] or right[0] > max_factor * left[-1]
+        assert len(tier) <= MOST_SIZES
+        assert all(count <= MOST_FACTOR * tier[0] for count in tier[:-1])
+    assert all(left[-1] == right[0] for left, right in itertools.pairwise(cuts))
+    assert tiers([2**k for k in range(8)]) == [[1, 2, 4, 8], [8, 16, 32, 64], [64, 128]]
 
 
 def test_a_tier_has_blocks_of_its_own_and_every_block_all_of_its_cells():

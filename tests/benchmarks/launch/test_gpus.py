@@ -10,7 +10,6 @@ from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.campaign import prepare_campaign, usable_part
 from dlscale.benchmarks.launch.probe import Probe, SeenGpus, shows_gpus
 from dlscale.benchmarks.study.expand import expand
-from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import Node, load_system
 from dlscale.collectives import NAMES as BACKENDS
@@ -42,8 +41,7 @@ def with_cores(number):
 
 def plan(**changes):
     wanted = {"backends": ["none"], "ranks": [1, 2], "device": "gpu"} | changes
-    study, system = load_study("weak-scaling", **wanted), with_cores(8)
-    return expand(study, environment=".venv", shape=shape(study, system), data=None, policy=system.policy)
+    return expand(load_study("weak-scaling", **wanted), with_cores(8), environment=".venv", data=None)
 
 
 def seen(framework="torch", num_gpus=2, version="2.13.0"):

@@ -110,12 +110,11 @@ def test_nodes_of_a_job(perlmutter: System, order: MessageSizeLaunch):
 
 
 def test_nothing_opens_ports_unless_the_system_allows_it(perlmutter: System, monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(UsageError, match="open_ports = true under"):
+    with pytest.raises(UsageError, match="open_ports = true in"):
         nodes_of_job("perlmutter", counts=[2], names=["gloo"])
     with pytest.raises(UsageError, match="no backend 'openmpi'"):
         nodes_of_job("perlmutter", counts=[2], names=["openmpi"])
-    policy = perlmutter.policy.model_copy(update={"open_ports": True})
-    allowing = perlmutter.model_copy(update={"policy": policy})
+    allowing = perlmutter.model_copy(update={"open_ports": True})
     monkeypatch.setattr(machines, "load_system", lambda _: allowing)
     machine = nodes_of_job("perlmutter", counts=[2], names=["all", "nccl"])
     assert [*machine.libraries] == ["ring", "mpi", "gloo", "horovod", "nccl"]

@@ -3,9 +3,8 @@
 from dlscale.base.quantities import Count
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.settings import OPTIONS, assigned
-from dlscale.benchmarks.study.sizes import Shape, shape
 from dlscale.benchmarks.study.study import load_study, placed
-from dlscale.benchmarks.systems.system import Node, Policy, load_system
+from dlscale.benchmarks.systems.system import Node, Placement, load_system
 
 TINY = {"workloads": ["hep_cnn"], "preset": "tiny", "launches": 1, "reference_launches": 0}
 
@@ -16,19 +15,19 @@ def with_cores(number):
 
 
 def plan(name="weak-scaling", num_cores=2, data=None, **changes):
-    study, system = load_study(name, **changes), with_cores(num_cores)
-    return expand(study, environment=".venv", shape=shape(study, system), data=data, policy=system.policy)
+    return expand(load_study(name, **changes), with_cores(num_cores), environment=".venv", data=data)
 
 
 def tiny(name="weak-scaling", **changes):
     return plan(name, **{"data": "synthetic"} | TINY | changes)
 
 
-def on_nodes(name="weak-scaling", *, ranks=(1, 2, 4), data="synthetic", policy=Policy(), **changes):  # noqa: B008
-    """On nodes of 8 cores with 2 ranks each."""
-    found = Shape(ranks=ranks, ranks_per_node=2, num_cores=8, cores_per_rank=4, threads_per_rank=3)
-    study = load_study(name, **TINY | changes)
-    return expand(study, environment=".venv", shape=found, data=data, policy=policy)
+def on_nodes(name="weak-scaling", *, ranks=(1, 2, 4), data="synthetic", **changes):
+    """On nodes of 8 cores with 2 ranks each, which compute with 3 threads."""
+    placement = Placement(ranks_per_node=2, variables={"OMP_NUM_THREADS": "3"})
+    own = {"node": with_cores(8).node, "placement": placement}
+    study = load_study(name, **TINY | {"ranks": list(ranks), "base": "smallest"} | changes)
+    return expand(study, load_system("template").model_copy(update=own), environment=".venv", data=data)
 
 
 def options(*words):

@@ -2,9 +2,9 @@
 
 import pytest
 
+from dlscale.base.quantities import Quantity
 from dlscale.benchmarks.records.cell import Case
-from dlscale.benchmarks.study.plan import Launch, Plan, machine_pace
-from dlscale.benchmarks.study.sizes import Shape
+from dlscale.benchmarks.study.plan import Launch, Plan, Shape, machine_pace
 from dlscale.benchmarks.study.study import load_study
 from dlscale.models import load_workload
 from tests.made_records import make_record
@@ -36,7 +36,7 @@ def a_plan(*launches, budget=None, rules=None, ranks_per_node=4, **options):
         launches=launches,
         num_launches=1,
         shape=shape,
-        sample_seconds={"hep_cnn": 0.01},
+        sample_times={"hep_cnn": Quantity(value="10 ms", number=0.01, source="paper")},
         **options,
     )
 

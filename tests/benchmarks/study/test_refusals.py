@@ -74,7 +74,7 @@ CASES = [
     ),
     ({"backends": ["none", "tf_collective"], "device": "gpu"}, "tf_collective does not support device gpu"),
     ({**SERVED, "servers": ["3"]}, "3 servers for 2 workers: more servers than workers"),
-    ({**SERVED, "rules": {"checkpoint_every": 50}}, "its servers hold part of the state"),
+    ({**SERVED, "rules": {"checkpoint_every": 50}}, "servers hold a part of it"),
     (
         {"algorithms": ["easgd"], "backends": ["ring"], "rules": {"checkpoint_every": 50}},
         "with algorithm=easgd",
@@ -90,7 +90,7 @@ CASES = [
     # data and batches
     ({"preset": "paper"}, r"224.*--data|224.*hep_events"),
     ({"workloads": ["hep_cnn", "cosmogan"], "data": "some.h5"}, "some.h5: need an HDF5 file"),
-    ({**STRONG, "ranks": [1, 3]}, "global batch 8 is not .* 3 ranks; choose --ranks from: 1, 2, 4, 8"),
+    ({**STRONG, "ranks": [1, 3]}, "global batch 8 is not .* 3 ranks; choose --ranks that divide it"),
     ({"workloads": ["inception_v3"], "batch": 1}, "local batch of 1, but .* needs 2 images or more"),
     # shards
     (
@@ -111,14 +111,14 @@ CASES = [
     ({**RING, "shard": "optimizer", "device": "gpu"}, "shard=optimizer works on host memory"),
     # rows
     ({"split": 2, "ranks": [1]}, "--split 2 on 1 rank: only several ranks share a sample; add --ranks 2"),
-    ({**SPLIT, "ranks": [3]}, "^split 2 does not divide 3 ranks; choose --split from: 1, 3$"),
+    ({**SPLIT, "ranks": [3]}, "^split 2 does not divide 3 ranks; give another"),
     ({**SPLIT, "ranks": [1, 2, 4], "split": 4}, "^split 4 does not divide 2 ranks"),
-    ({**SPLIT, "ranks": [16], "split": 16}, r"its 64 rows are 8 blocks of 8; give --split 8 at most$"),
+    ({**SPLIT, "ranks": [16], "split": 16}, r"its 64 rows are 8 blocks of 8; give another"),
     (
         {**SPLIT, **STRONG, "batch": 1, "ranks": [16], "split": "auto"},
         r"^split 16 of hep_cnn \(tiny\): its 64 rows",
     ),
-    ({**SPLIT, **STRONG, "batch": 3, "ranks": [4]}, "the 2 replicas of 4 ranks; choose --ranks from: 2, 6"),
+    ({**SPLIT, **STRONG, "batch": 3, "ranks": [4]}, "the 2 replicas of 4 ranks; choose --ranks that"),
     *(
         ({**SPLIT, "workloads": [name]}, f"^split 2 of {name}: its network has no")
         for name in ("gpt", "inception_v3")
@@ -156,7 +156,7 @@ CASES = [
     ({**TARGET, "data": "synthetic"}, "there is nothing to learn; give --data"),
     (
         {**TARGET, **SERVED, "workloads": ["cosmogan"], "target": MAPS},
-        "its servers lack what batch norm keeps",
+        "its servers lack what batch norm of cosmogan keeps",
     ),
     ({**TARGET, **SERVED, "target": {"decay_samples": [50]}}, "its servers have one learning rate for good"),
     ({**TARGET, "backends": ["none"], "ranks": [2], "base": "smallest"}, "has no training on these ranks"),

@@ -7,7 +7,7 @@ import pytest
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.study.sizes import shape
+from dlscale.benchmarks.study.plan import shape
 from dlscale.benchmarks.study.study import load_study
 from tests.benchmarks.study.plans import cells, plan, with_cores
 

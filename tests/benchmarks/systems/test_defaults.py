@@ -6,7 +6,6 @@ from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.request import request_of, study_of
 from dlscale.benchmarks.study.expand import expand
-from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import load_system
 
@@ -17,9 +16,7 @@ WITH_DEVICES = [system.name for system in SYSTEMS if system.devices]
 def cells(system, name="weak-scaling", **changes):
     machine = load_system(system)
     study = load_study(name, system=machine, **changes)
-    plan = expand(
-        study, environment="site", shape=shape(study, machine), data="synthetic", policy=machine.policy
-    )
+    plan = expand(study, machine, environment="site", data="synthetic")
     return [case.cell for launch in plan.launches for case in launch.cases]
 
 

@@ -54,15 +54,11 @@ SMI = "nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits"
 
 
 @pytest.fixture
-def drafted(tmp_path):
-    """The text drafted from these answers and files of /sys, and the system in it."""
+def drafted():
+    """The text drafted from these answers, and the system in it."""
 
-    def make(answers, files=()):
-        for name, text in dict(files).items():
-            path = tmp_path / "sys" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        machine = read_machine(lambda *words: answers.get(" ".join(words), ""), tmp_path / "sys")
+    def make(answers):
+        machine = read_machine(lambda *words: answers.get(" ".join(words), ""))
         text = draft(machine, ["scontrol: no\nanswer"])
         system = System.model_validate(tomllib.loads(text))
         assert {fact.source for _, fact in facts(system)} <= set(system.sources)
@@ -164,40 +160,6 @@ def test_without_lscpu_threads_are_counted(drafted):
     uneven = "0,0,0\n1,0,0\n2,1,0\n3,1,0\n4,2,0\n5,3,0\n"
     node = drafted({"lscpu -p=CPU,CORE,SOCKET": uneven})[1].node
     assert (node.cores.value, node.threads_per_core) == (4, None)
-
-
-# Documentation/ABI/stable/sysfs-class-infiniband
-def port(device, rate, *, state="4: ACTIVE", layer="InfiniBand"):
-    folder = f"class/infiniband/{device}/ports/1"
-    return {f"{folder}/rate": rate, f"{folder}/state": state, f"{folder}/link_layer": layer}
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({}, None),
-        (
-            port("mlx5_0", "200 Gb/sec (4X HDR)") | port("mlx5_1", "200 Gb/sec (4X HDR)"),
-            ("InfiniBand", "400 Gb/s"),
-        ),
-        (
-            port("mlx5_0", "100 Gb/sec") | port("mlx5_1", "200 Gb/sec", state="1: DOWN"),
-            ("InfiniBand", "100 Gb/s"),
-        ),
-        (port("m0", "100 Gb/sec", layer="Ethernet") | port("m1", "200 Gb/sec"), ("InfiniBand", "200 Gb/s")),
-        (port("hfi1_0", "100 Gb/sec (4X EDR)"), ("Omni-Path", "100 Gb/s")),
-        (port("mlx5_0", "100 Gb/sec", layer="Ethernet"), ("RoCE", "100 Gb/s")),
-        (port("efa_0", "100 Gb/sec (4X EDR)", layer="Unspecified"), None),
-        (
-            {f"class/cxi/cxi{n}/device/net/hsn{n}/speed": "200000" for n in range(4)},
-            ("Slingshot", "800 Gb/s"),
-        ),
-        ({"class/cxi/cxi0/device/net/hsn0/speed": "-1"}, ("Slingshot", None)),
-    ],
-)
-def test_networks(drafted, files, expected):
-    fabric = drafted({}, files)[1].fabric
-    assert (fabric and (fabric.name.value, fabric.bandwidth and fabric.bandwidth.value)) == expected
 
 
 def test_a_users_name_is_not_written(drafted, monkeypatch):

@@ -152,19 +152,19 @@ def test_a_retired_system_is_here_nowhere(monkeypatch):
             'hwloc = "lscpu on a compute node',
             "node: cores names source 'lscpu', which [sources]",
         ),
-        ("peak.bf16", "peak.half", "devices.peak.half.[key]: no value 'half'; choose one of: fp64"),
+        ("peak.bf16", "peak.half", "devices.peak.half.[key]: string should match pattern"),
         (
             'backend = "nccl"',
             'backend = "gloo"',
-            "devices.backend: no value 'gloo'; choose one of: nccl, xccl",
+            "devices.backend: string should match pattern '^(nccl|xccl)$'",
         ),
         (
             'launcher = "srun"',
             'launcher = "jsrun"',
             "launcher: jsrun starts no programs where scheduler is slurm",
         ),
-        ('"--partition=test"', '"#SBATCH --partition=test"', "has the scheduler's marker"),
-        ('"--partition=test"', '"--nodes=4"', "'--nodes=4' is for the study to say"),
+        ('"--partition=test"', '"#SBATCH --partition=test"', "is for the script or the study to say"),
+        ('"--partition=test"', '"--nodes=4"', "'--nodes=4' is for the script or the study to say"),
         ("[node]", "[node", "is not valid TOML"),
         ('name = "', 'name = "../', "' cannot name a folder; give up to 120 letters"),
     ],
@@ -195,7 +195,7 @@ def test_all_mistakes_of_a_file_are_said_at_once(tmp_path, mistake):
         (
             "node.memory: '512 GB/s' is not in bytes",
             'filesystem: it is missing; add [filesystem] with results = "$SCRATCH/dlscale"',
-            "partitions.test.directives.0: '--nodes=4' is for the study to say",
+            "partitions.test.directives.0: '--nodes=4' is for the script or the study to say",
             "placement: it is missing; add [placement] with ranks_per_node = 1",
         ),
         1,
@@ -223,7 +223,7 @@ def test_the_only_partition_is_the_default_one():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("show", "cory"), ["no system 'cory' (did you mean cori?)", "cori-knl", "piz-daint"]),
+        (("show", "cory"), ["no system 'cory' (did you mean cori?)", "piz-daint"]),
         (("show", "nowhere.toml"), ["nowhere.toml cannot be read"]),
     ],
 )
@@ -239,7 +239,6 @@ def test_list_has_a_row_for_each_system_with_stable_keys(dlscale):
     assert list(rows) == NAMES
     assert rows["frontier"] == {
         "system": "frontier",
-        "aliases": [],
         "title": "Frontier (OLCF, HPE Cray EX)",
         "scheduler": "slurm",
         "num_nodes": 9856,
@@ -262,9 +261,9 @@ def test_a_system_is_one_line_of_the_list(dlscale, monkeypatch):
 
 
 def test_show_prints_a_file_that_has_every_fact_with_kind_and_source(dlscale):
-    status, text, _ = dlscale("system", "show", "daint")
+    status, text, _ = dlscale("system", "show", "piz-daint")
     assert status == 0
-    assert System.model_validate(tomllib.loads(text)) == load_system("daint")
+    assert System.model_validate(tomllib.loads(text)) == load_system("piz-daint")
 
 
 def test_show_prints_the_model_as_json(dlscale):

@@ -17,7 +17,7 @@ from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.launch.causes import last_words, who_died
 from dlscale.benchmarks.records.spool import node_facts
 from dlscale.benchmarks.systems.limits import read_limits
-from dlscale.benchmarks.systems.probe import draft, read_machine, read_network
+from dlscale.benchmarks.systems.probe import draft, read_machine
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives.grpc_ps.messages import Chunk, RefusedError, read_hello, unpack
 from tests.fuzz.damage import damage_contents
@@ -50,7 +50,7 @@ def probed(folder: Path) -> None:
         except OSError:
             return ""
 
-    draft(read_machine(ask, folder), ["scontrol: no answer"])
+    draft(read_machine(ask), ["scontrol: no answer"])
 
 
 def print_of_slurm(folder: Path) -> None:
@@ -70,7 +70,6 @@ def read_kernel(folder: Path) -> None:
     """What is read there."""
     node_facts(top=folder)
     read_limits(folder)
-    read_network(folder / "sys" / "class")
 
 
 def environment(path: Path) -> None:
@@ -135,12 +134,6 @@ KERNEL = {
     "sys/fs/cgroup/memory.max": "max\n",
     "proc/self/cgroup": "0::/\n",
     "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
-    "sys/class/net/eth0/speed": "100000\n",
-    "sys/class/net/eth0/operstate": "up\n",
-    "sys/class/net/eth0/type": "1\n",
-    "sys/class/infiniband/mlx5_0/ports/1/rate": "200 Gb/sec (4X HDR)\n",
-    "sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n",
-    "sys/class/infiniband/mlx5_0/ports/1/link_layer": "InfiniBand\n",
     "proc/loadavg": "0.08 0.03 0.05 1/389 1234\n",
     "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15\n",
     "proc/driver/nvidia/gpus/0000/information": "Model: \t\t NVIDIA A100-SXM4-80GB\n",
