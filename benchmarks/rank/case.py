@@ -1,4 +1,7 @@
-"""What the measurements of a launch's cases share on one rank: the launch, its spool, its observers."""
+"""A case on a rank: what its measurements share, and a training that is timed in windows.
+
+That is the real one, or the same on resident tensors; other measurements are in files of their own.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
-from dlscale.benchmarks.rank.measure import CommunicatorControl
+from dlscale.benchmarks.rank.audit import ReplayAudit
+from dlscale.benchmarks.rank.deviation import bounds_for
+from dlscale.benchmarks.rank.gates import training_gates
+from dlscale.benchmarks.rank.measure import CommunicatorControl, measure
 from dlscale.benchmarks.rank.observers import Observer
+from dlscale.benchmarks.rank.reference import AuditedTraining
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Gate, StateBytes
 from dlscale.benchmarks.records.spool import CaseResult, Event, MeasuredWindow, Phase, SpoolWriter
 from dlscale.collectives import Backend, Trainer
+from dlscale.collectives.algorithms.registry import round_steps
 from dlscale.collectives.backend import StaleTrainer
 from dlscale.collectives.control import Communicator
 from dlscale.collectives.neighbours import CarriedNeighbours
@@ -107,6 +115,20 @@ class CaseRun:
         finally:
             trainer.close()
 
+    def audited(self, trainer: Trainer, replicas: Sequence[Replica], **more: Any) -> AuditedTraining:
+        """What an audit needs of a trainer that holds the first of `replicas`, and `more` of its fields."""
+        context, compressed = self.context, self.context.backend.compressor is not None
+        return AuditedTraining(
+            trainer=trainer,
+            backend=context.backend,
+            control=context.world,
+            shard=context.shard,
+            bounds=bounds_for(precision=self.cell.precision, compressed=compressed, device=self.cell.device),
+            num_skipped=lambda: sum(replica.num_skipped() for replica in replicas),
+            aside=self.auditing,
+            **more,
+        )
+
     def write(self, event: Event) -> None:
         self.context.spool.write(event, case=self.index)
 
@@ -139,3 +161,40 @@ class CaseRun:
 
 Measurement = Callable[[CaseRun], list[Gate]]
 """Warms up and measures a case; collective. Returns the gates that can only be checked afterwards."""
+
+
+def measure_training(case: CaseRun) -> list[Gate]:
+    """Time the case's training, audited between its windows (`case.Measurement`)."""
+    context, backend, cell = case.context, case.context.backend, case.cell
+    with case.trainer() as (trainer, replicas):
+        saving = None
+        if context.spec.checkpoints:
+            from dlscale.benchmarks.rank.checkpoints import training_run
+
+            saving = training_run(case, trainer)
+        passed = saving.passed if saving else lambda _: None
+        audit = ReplayAudit(case.audited(trainer, replicas, make_reference=case.reference, passed=passed))
+        steady = measure(
+            trainer,
+            context.control,
+            context.spec.rules,
+            deadline=case.deadline,
+            budgeted=context.spec.budgeted,
+            emit=case.emit,
+            # A host runs ahead of a GPU: its stamps would not say when a step ended.
+            stamped=cell.control == "train" and cell.device == "cpu" and not backend.capabilities.exchanges,
+            counting=trainer if backend.asynchronous else None,
+            passed=passed,
+            audit=audit,
+            round_steps=round_steps(cell.algorithm, cell.algorithm_options),
+            carries=bool(trainer.settings().get("pipelined")),
+            agree=trainer.agree if getattr(backend.served, "groups", 0) else None,
+        )
+        with case.auditing():
+            gates = [*audit.gates(), *training_gates(backend, trainer, control=context.world)]
+        if context.bucket_bytes is not None:
+            from dlscale.benchmarks.rank.controls import bucket_bytes_of
+
+            context.bucket_bytes[:] = bucket_bytes_of(trainer)
+        case.end_training(trainer, replicas, steady=steady)
+        return gates

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
-from dlscale.benchmarks.rank.gates import control_gate, update_gates
+from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement, measure_training
+from dlscale.benchmarks.rank.gates import NUM_SAMPLES, control_gate, split_gate, update_gates
 from dlscale.benchmarks.rank.measure import CommunicatorControl
 from dlscale.benchmarks.rank.observers import (
     EnergyMeter,
@@ -166,8 +166,6 @@ def _pass_gates(context: LaunchContext, factory: ReplicaFactory) -> bool:
         )
         passed = context.write_gates(gates)
         if context.carried:
-            from dlscale.benchmarks.rank.split import NUM_SAMPLES, split_gate
-
             few = {"local_batch": min(cell.local_batch, NUM_SAMPLES), "precision": "fp64", "compiled": False}
             factory = spec.factory(cell.model_copy(update=few))
             passed &= context.write_gates([split_gate(factory, control=world, shard=shard, seed=spec.seed)])
@@ -188,8 +186,6 @@ def _measurement_of(cell: Cell) -> Measurement:
         from dlscale.benchmarks.rank.solution import train_to_target
 
         return train_to_target
-    from dlscale.benchmarks.rank.training import measure_training
-
     return measure_training
 
 

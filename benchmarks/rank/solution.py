@@ -15,11 +15,9 @@ from pydantic import NonNegativeFloat
 from dlscale.base.definitions import Frozen
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, training_run
-from dlscale.benchmarks.rank.evaluations import Evaluator
+from dlscale.benchmarks.rank.evaluations import Evaluator, TargetAudit
 from dlscale.benchmarks.rank.gates import training_gates
 from dlscale.benchmarks.rank.measure import SHORTEST_STEP, time_window
-from dlscale.benchmarks.rank.target_audit import TargetAudit
-from dlscale.benchmarks.rank.training import audited
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import End, Ended, Evaluation, Gate
 from dlscale.benchmarks.records.spool import Phase
@@ -42,8 +40,7 @@ def train_to_target(case: CaseRun) -> list[Gate]:
         evaluator = Evaluator(cell, source, case.reference(), world=context.world, facts=facts)
         saving = training_run(case, trainer)
         steps = ScheduledTrainer(trainer, replicas[0], cell, begin=saving.step if saving else 0)
-        training = audited(
-            case,
+        training = case.audited(
             trainer,
             replicas,
             make_reference=lambda: evaluator.replica,

@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 
 from dlscale.benchmarks.rank.audit import ReplayAudit
-from dlscale.benchmarks.rank.gates import update_gates
-from dlscale.benchmarks.rank.split import split_gate
+from dlscale.benchmarks.rank.gates import split_gate, update_gates
 from dlscale.collectives.neighbours import carrier_of, connect_neighbours, over_control
 from dlscale.models.workload import Execution, Input, Shard
 from tests.faults import halos

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.benchmarks.rank.split import SHIFT
+from dlscale.benchmarks.rank.gates import SHIFT
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.registry import connect
 from dlscale.models.frameworks import FRAMEWORKS
