@@ -236,7 +236,7 @@ def test_list_has_a_row_for_each_system_with_stable_keys(dlscale):
     status, text, _ = dlscale("system", "list", "--json")
     rows = {row["system"]: row for row in json.loads(text)["rows"]}
     assert status == 0
-    assert list(rows) == NAMES
+    assert list(rows) == list(NAMES)
     assert rows["frontier"] == {
         "system": "frontier",
         "title": "Frontier (OLCF, HPE Cray EX)",
