@@ -14,7 +14,7 @@ from dlscale.benchmarks.cli.options import Backends, json_option
 from dlscale.benchmarks.cli.streams import say, show_table
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.probe import Probe, Question, shows_gpus
-from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation
+from dlscale.benchmarks.systems.start import Installation, find_installation
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives import NAMES, capabilities
 from dlscale.models.frameworks import FRAMEWORKS
@@ -43,7 +43,7 @@ def doctor(system: str, require: list[str], as_json: bool) -> int:
       dlscale doctor --require ring,horovod
     """  # noqa: D301
     machine = load_system(system)
-    installation = find_installation(machine, default_environment(machine))
+    installation = find_installation(machine)
     question = Question(pairs=PAIRS, gpus=list(FRAMEWORKS) if shows_gpus() else [])
     probe = environment.probe(installation, question)
     launcher = problem = ""

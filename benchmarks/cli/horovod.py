@@ -13,7 +13,7 @@ import click
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import run_command
 from dlscale.benchmarks.horovod_build import build_horovod
-from dlscale.benchmarks.systems.start import default_environment, find_installation
+from dlscale.benchmarks.systems.start import find_installation
 from dlscale.benchmarks.systems.system import load_system
 
 
@@ -26,9 +26,11 @@ def horovod(system: str, environment: str | None) -> None:
     HOROVOD_GPU_OPERATIONS=NCCL and Horovod's other build variables are passed on to it; CXX names the compiler.
     """
     machine, begin = load_system(system), time.monotonic()
-    name = environment or default_environment(machine)
-    release = build_horovod(find_installation(machine, name), tell=lambda text: click.echo(text))
-    click.echo(f"Horovod {release} is ready in {name} after {format_seconds(time.monotonic() - begin)}")
+    installation = find_installation(machine, environment)
+    release = build_horovod(installation, tell=lambda text: click.echo(text))
+    click.echo(
+        f"Horovod {release} is ready in {installation.name} after {format_seconds(time.monotonic() - begin)}"
+    )
 
 
 if __name__ == "__main__":

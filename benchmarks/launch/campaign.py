@@ -47,7 +47,6 @@ from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.start import (
     Installation,
     cpus_per_rank,
-    default_environment,
     find_installation,
     start_on,
 )
@@ -256,7 +255,7 @@ def prepare_campaign(
             variables=stated.variables,
         )
     else:
-        installation = find_installation(system, environment_name or default_environment(system))
+        installation = find_installation(system, environment_name)
     plan = expand(study, system, environment=installation.name, data=data)
     if where == "here":
         plan = replace(plan, pace=machine_pace())

@@ -15,7 +15,7 @@ from dlscale.base.files import make_folder, read_regular, refuse_links, write_at
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.environment import NoAnswerError
 from dlscale.benchmarks.study.study import Study
-from dlscale.benchmarks.systems.start import default_environment, find_installation
+from dlscale.benchmarks.systems.start import find_installation
 from dlscale.benchmarks.systems.system import System
 from dlscale.models.own import SUFFIX, FilePlace, OwnModel
 from dlscale.models.own.facts import Answer
@@ -67,7 +67,7 @@ def with_own_models(
     """
     python = Path(sys.executable)
     if system.is_here():  # elsewhere it is only rehearsed
-        python = find_installation(system, environment_name or default_environment(system)).python
+        python = find_installation(system, environment_name).python
     models = {name: ask(Path(name), python) for name in study.workloads if name.endswith(SUFFIX)}
     shipped = [name for name in study.workloads if name not in models]
     fields: dict[str, Any] = {

@@ -21,7 +21,7 @@ from dlscale.base.definitions import Frozen
 from dlscale.base.launchers import Flavour
 from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.cell import Setting
-from dlscale.benchmarks.systems.limits import read_limits
+from dlscale.benchmarks.systems.limits import cpu_quota
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import unavailable_because
 from dlscale.models.frameworks import FRAMEWORKS, gpu_module
@@ -155,7 +155,7 @@ def describe_node(cpu_info: Path = Path("/proc/cpuinfo")) -> dict[str, Setting]:
     with suppress(OSError):  # a container without it
         text = cpu_info.read_text(encoding="utf-8", errors="replace")
     model = CPU_MODEL.search(text)
-    num_cores, quota = len(os.sched_getaffinity(0)), read_limits().cores
+    num_cores, quota = len(os.sched_getaffinity(0)), cpu_quota()[0]
     return {
         "architecture": platform.machine(),
         "cpu_model": model[1] if model else platform.processor() or "unknown",

@@ -19,7 +19,7 @@ from dlscale.benchmarks.launch.environment import probe, with_found_launcher
 from dlscale.benchmarks.launch.probe import Question
 from dlscale.benchmarks.message_sizes.peers import OWN, Peer, choose_peers
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, PeerState
-from dlscale.benchmarks.systems.start import Installation, default_environment, find_installation, start_on
+from dlscale.benchmarks.systems.start import Installation, find_installation, start_on
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import with_capability
 
@@ -126,7 +126,7 @@ def nodes_of_job(name: str, *, counts: Sequence[int], names: Sequence[str]) -> M
 
 def _in_environment(system: System, peers: Sequence[Peer]) -> dict[str, Found]:
     """The peers in the system's default environment. Raises UsageError if its MPI cannot be used."""
-    installation = find_installation(system, default_environment(system))
+    installation = find_installation(system)
     report = probe(installation, Question(pairs=[(peer.name, "torch") for peer in peers]))
     _, flavour, _ = with_found_launcher(system, installation, report)
     installation = replace(installation, mpi=flavour or installation.mpi)

@@ -26,7 +26,7 @@ from dlscale.benchmarks.rank.process import boot_id, local_rank, require_local_r
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter, node_facts
-from dlscale.benchmarks.systems.limits import read_limits
+from dlscale.benchmarks.systems.limits import cpu_quota
 from dlscale.collectives.control import ControlPlane
 from dlscale.collectives.job import ServerSplit, split
 from dlscale.collectives.neighbours import (
@@ -235,6 +235,6 @@ def _write_place(spool: SpoolWriter, rank: int, *, cores: list[int], gpu: str | 
 
 def _write_case_end(spool: SpoolWriter, index: int) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    num_throttled = read_limits().num_throttled
+    num_throttled = cpu_quota()[1]
     load, _, _ = os.getloadavg()
     spool.write(CaseEnd(peak_rss_bytes=peak, load=load, num_throttled=num_throttled), case=index)

@@ -34,7 +34,7 @@ from dlscale.benchmarks.records.record import (
     StateBytes,
 )
 from dlscale.benchmarks.records.windows import Count, CountFromZero, Seconds, Start
-from dlscale.benchmarks.systems.limits import read_limits
+from dlscale.benchmarks.systems.limits import cpu_quota
 
 SPEC_FILE = "launch.json"  # `rank.spec.LaunchSpec`
 
@@ -130,7 +130,7 @@ def node_facts(*, top: Path = Path("/")) -> NodeSettings:
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         cpu_governor=", ".join(sorted(governors)) or None,
         load_before=os.getloadavg()[0],
-        throttled_before=read_limits(top).num_throttled,
+        throttled_before=cpu_quota(top)[1],
     )
 
 

@@ -87,6 +87,8 @@ def expand(study: Study, system: System, *, environment: str, data: str | None) 
             # A file of the user's brings its data.
             path = None if group[0].own else inputs[group[0].workload][0]
             planned.append(Launch(cases=cases, data=path))
+    rows = [capabilities(name) for name in dict.fromkeys(cell.backend for cell in trained)]
+    untried = [f"backend {row.name}: {row.untried}" for row in rows if row.untried]
     most = max(cell.num_nodes for cell in cells)
     allowed = any(options.get("allow_open_ports") for options in study.backend_options.values())
     if most > 1 and not allowed and system.launcher != DETECT and not LAUNCHERS[system.launcher].needs_mpi:
@@ -99,7 +101,7 @@ def expand(study: Study, system: System, *, environment: str, data: str | None) 
         launches=tuple(planned),
         num_launches=launches,
         shape=points,
-        warnings=_warnings(made, refused),
+        warnings=(*(_warnings(made, refused) if refused else ()), *untried),
         sample_times=system.sample_times,
     )
 
@@ -201,7 +203,7 @@ def _check_left(study: Study, points: Shape, made: Sequence[Training], refused: 
         raise UsageError(refused[0][1] if refused else nothing)
 
 
-def _warnings(made: Sequence[Training], refused: Refused) -> tuple[str, ...]:
+def _warnings(made: Sequence[Training], refused: Refused) -> list[str]:
     """A line for each reason, with what is left out, and on which ranks if not on all."""
     reasons: dict[str, tuple[dict[str, None], set[int]]] = {}
     for (cell, _), problem in refused:
@@ -212,8 +214,7 @@ def _warnings(made: Sequence[Training], refused: Refused) -> tuple[str, ...]:
     for problem, (curves, ranks) in reasons.items():
         on = f" on {', '.join(map(str, sorted(ranks)))} ranks" * bool(kept & {*curves})
         lines.append(f"{', '.join(curves)}{on} {'is' if len(curves) == 1 else 'are'} left out: {problem}")
-    rows = {row.name: row for row in (capabilities(cell.backend) for cell, _ in made)}
-    return (*lines, *(f"backend {name}: {row.untried}" for name, row in rows.items() if row.untried))
+    return lines
 
 
 def _inputs(study: Study, trained: Sequence[Cell], data: str | None) -> Inputs:

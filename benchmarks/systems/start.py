@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS, Flavour, Start
-from dlscale.benchmarks.systems.system import Environment, Partition, System
+from dlscale.benchmarks.systems.system import Partition, System
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,32 +34,26 @@ class Installation:
     variables: dict[str, str]
 
 
-def default_environment(system: System) -> str:
-    """The environment that dlscale runs in if the system lists it, else the first."""
-    for name, environment in system.environments.items():
-        if environment.prefix != "current" and _folder(environment) == Path(sys.prefix):
-            return name
-    if "current" in system.environments and not system.has_jobs:
-        return "current"
-    return next(iter(system.environments))
-
-
-def _folder(environment: Environment) -> Path:
-    """The absolute path of its folder. That beside dlscale's code is the same, whatever the working folder is."""
-    path = Path(os.path.expandvars(environment.prefix))
-    own = Path(__file__).resolve().parents[2] / path
-    return own if own == Path(sys.prefix) else path.absolute()
-
-
-def find_installation(system: System, name: str) -> Installation:
+def find_installation(system: System, name: str | None = None) -> Installation:
     """The paths of an environment. Raises UsageError if it is unknown or not set up.
 
-    Python is the one the file names, if this node has it, else the one in the environment's folder.
+    Without a name it is the one that dlscale runs in, if the system lists it, else the first. Its folder beside
+    dlscale's code is the same, whatever the working folder is. Python is the one that the file names, if this node has
+    it, else the one in the folder.
     """
+    own, here = Path(__file__).resolve().parents[2], Path(sys.prefix)
+    folders: dict[str, Path] = {}
+    for each, environment in system.environments.items():
+        path = Path(os.path.expandvars(environment.prefix))
+        is_here = environment.prefix == "current" or own / path == here
+        folders[each] = here if is_here else path.absolute()
+    if not name:
+        running = [each for each, folder in folders.items() if folder == here and each != "current"]
+        current_one = ["current"] if "current" in folders and not system.has_jobs else []
+        name = [*running, *current_one, *folders][0]
     definitions.one_of(f"environment on {system.name}", name, system.environments)
-    environment = system.environments[name]
+    environment, prefix = system.environments[name], folders[name]
     current = environment.prefix == "current"
-    prefix = Path(sys.prefix) if current else _folder(environment)
     named = shutil.which(os.path.expandvars(environment.python)) if environment.python else None
     python = Path(sys.executable) if current else Path(named or prefix / "bin" / "python").absolute()
     if not python.exists():

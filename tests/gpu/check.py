@@ -26,7 +26,7 @@ from dlscale.base import launchers
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.probe import Question
-from dlscale.benchmarks.systems.start import default_environment, find_installation
+from dlscale.benchmarks.systems.start import find_installation
 from dlscale.benchmarks.systems.system import GPU_BACKEND, load_system
 from dlscale.collectives import NAMES, capabilities
 from dlscale.collectives.capabilities import carried_shards
@@ -59,7 +59,7 @@ def main(folder: str, device: str) -> None:
     logs = Path(folder or tempfile.mkdtemp(prefix="dlscale-gpu-check-")).resolve()
     logs.mkdir(parents=True, exist_ok=True)
     machine = load_system("local")
-    installation = find_installation(machine, default_environment(machine))
+    installation = find_installation(machine)
     installed = [framework for framework in FRAMEWORKS if importlib.util.find_spec(framework)]
     report = environment.probe(installation, Question(gpus=installed))
     found = report.gpus

@@ -9,7 +9,7 @@ from dlscale.benchmarks.launch.campaign import prepare_campaign
 from dlscale.benchmarks.launch.probe import Probe, describe_node
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems import start as systems
-from dlscale.benchmarks.systems.start import default_environment
+from dlscale.benchmarks.systems.start import find_installation
 from dlscale.benchmarks.systems.system import load_system
 
 VERSIONS = {
@@ -58,9 +58,8 @@ def test_an_environment_has_its_name_wherever_dlscale_is_started(tmp_path, monke
     monkeypatch.setattr(systems.sys, "prefix", str(prefix))
     monkeypatch.chdir(tmp_path)
     local = load_system("local")
-    assert default_environment(local) == ".venv"
-    assert systems._folder(local.environments[".venv"]) == prefix
-    assert systems._folder(local.environments[".venv-openmpi"]) == tmp_path / ".venv-openmpi"
+    found = find_installation(local)
+    assert (found.name, found.prefix) == (".venv", prefix)
 
 
 @pytest.fixture

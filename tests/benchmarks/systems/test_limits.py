@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.benchmarks.systems.limits import read_limits
+from dlscale.benchmarks.systems.limits import cpu_quota
 
 V2 = "0::/pod/job\n"
 V1 = "9:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/\n"
@@ -48,5 +48,4 @@ def test_the_narrowest_limit_counts(tmp_path, group, files, expected):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    limits = read_limits(tmp_path)
-    assert (limits.cores, limits.num_throttled) == expected
+    assert cpu_quota(tmp_path) == expected

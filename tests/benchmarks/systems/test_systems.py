@@ -9,7 +9,7 @@ import pytest
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.systems.start import default_environment, find_installation, start_on
+from dlscale.benchmarks.systems.start import find_installation, start_on
 from dlscale.benchmarks.systems.system import Environment, System, facts, load_system
 
 NAMES = definitions.names("systems")
@@ -77,7 +77,8 @@ def test_what_no_source_says_is_left_out(name, field):
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_on_a_cluster_the_centres_own_modules_come_first(name):
     system = load_system(name)
-    assert default_environment(system) == "site"
+    with pytest.raises(UsageError, match=r"environment site of .* has no Python"):
+        find_installation(system)
 
 
 def test_a_nodes_own_copy_of_the_environment_is_used_where_there_is_one(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from dlscale.base.variables import HELPER, JOB, LAUNCH, passed_on
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.launch.causes import last_words, who_died
 from dlscale.benchmarks.records.spool import node_facts
-from dlscale.benchmarks.systems.limits import read_limits
+from dlscale.benchmarks.systems.limits import cpu_quota
 from dlscale.benchmarks.systems.probe import draft, read_machine
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives.grpc_ps.messages import Chunk, RefusedError, read_hello, unpack
@@ -69,7 +69,7 @@ def kernel_files(folder: Path) -> None:
 def read_kernel(folder: Path) -> None:
     """What is read there."""
     node_facts(top=folder)
-    read_limits(folder)
+    cpu_quota(folder)
 
 
 def environment(path: Path) -> None:
