@@ -1,4 +1,4 @@
-"""Strings that somebody else wrote: what every model accepts of them, and how they are shown and written.
+"""Strings that somebody else wrote: what every model accepts of them, how they are shown, and what is private in them.
 
 A record, a study or a table may come from anybody. Its names become paths, its texts lines of a terminal or a page and
 cells of a table. So each string of a model is a `Name`, a `Text`, or one of a few known words (`tests/base/
@@ -7,9 +7,11 @@ test_strings.py` looks at all models); what is made of them needs no further car
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import UTC, datetime
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
@@ -22,6 +24,15 @@ _HIDDEN = (
     "\u2060-\u206f\u2800\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000e0000-\U000e0fff"
 )
 _HIDDEN_PATTERN = re.compile(f"[{_HIDDEN}]")
+USER_VARIABLES = ("USER", "LOGNAME")
+# Names of variables with secrets: words, so that no MPI's PASSIVE or KEEPALIVE counts.
+SECRET = re.compile(
+    r"(?:^|_)(?:(?:API|AUTH|ACCESS)?TOKEN|(?:API|ACCESS|SSH)?KEY|SECRET|PASS(?:WORD|WD|PHRASE|CODE)?|PWD?|CRED|CREDENTIAL"
+    r"|O?AUTH|BEARER|COOKIE|JWT|PAT)S?(?:_|$)",
+    re.IGNORECASE,
+)
+CHECKOUT = str(Path(__file__).resolve().parents[1])  # or where dlscale is installed
+_USER_OF_URL = re.compile(r"(?<=://)[^/@\s]+@")  # https://name:password@host
 
 
 def plural(count: float, noun: str) -> str:
@@ -61,3 +72,29 @@ def _moment(value: str) -> str:
 
 
 Moment = Annotated[str, AfterValidator(_moment)]  # ISO 8601
+
+
+def redact(text: str) -> str:
+    """`text` without the user's home folder and name, the working folder, the checkout's, and passwords in URLs."""
+    text = _USER_OF_URL.sub("", text)
+    # In containers some users have neither HOME nor an entry in the password file: then it stays "~".
+    home, folders = os.path.expanduser("~"), {CHECKOUT: "<checkout>", str(Path.cwd()): "."}
+    for folder in sorted(folders.keys() - {"/"}, key=len, reverse=True):
+        text = re.sub(rf"{re.escape(folder)}(?![\w-])", folders[folder], text)
+    text = text.replace(f"{home}/", "~/")
+    names = {Path(home).name, *(os.environ.get(name, "") for name in USER_VARIABLES)} - {"", "~", "root"}
+    for user in sorted(names, key=len, reverse=True):
+        # A name only where no letter or digit adjoins it: "ted" is in "interrupted" too.
+        pattern = rf"(?<![A-Za-z0-9]){re.escape(user)}(?![A-Za-z0-9])"
+        # Earlier redactions stay as they are, also for a user whose name is "user".
+        text = "<user>".join(re.sub(pattern, "<user>", piece) for piece in text.split("<user>"))
+    return text
+
+
+def redacted(value: Any) -> Any:
+    """`value` with every string in it redacted, inside lists and dictionaries too."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {name: redacted(item) for name, item in value.items()}
+    return [redacted(item) for item in value] if isinstance(value, list) else value

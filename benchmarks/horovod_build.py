@@ -22,7 +22,7 @@ from typing import Any
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.base.launchers import flavour_of
-from dlscale.base.redaction import redact
+from dlscale.base.strings import redact
 from dlscale.base.variables import BUILD, passed_on
 from dlscale.benchmarks.systems.start import Installation
 

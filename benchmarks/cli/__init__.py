@@ -13,8 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from dlscale.base.errors import UsageError, unknown
-from dlscale.base.redaction import redact
-from dlscale.base.strings import visible
+from dlscale.base.strings import redact, visible
 from dlscale.base.variables import without_working_folder
 from dlscale.benchmarks.cli.streams import drop_unwritten, open_streams, say
 from dlscale.benchmarks.launch import signals

@@ -17,7 +17,7 @@ from dlscale.analysis.predict.network import completed
 from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.public_profiles import profile_of_file
 from dlscale.base.errors import UsageError
-from dlscale.base.redaction import redact
+from dlscale.base.strings import redact
 from dlscale.benchmarks.cli.options import Words, choose_study, json_option
 from dlscale.benchmarks.cli.predictions import curves_of, public_profiles, show_curves
 from dlscale.benchmarks.cli.request import Request, field_options

@@ -11,8 +11,8 @@ from typing import Any
 import click
 import rich_click
 
-from dlscale.base.redaction import redact
 from dlscale.base.schedulers import job_nodes
+from dlscale.base.strings import redact
 from dlscale.benchmarks.cli.request import Request, field_options, study_of, system_of
 from dlscale.benchmarks.cli.streams import say
 

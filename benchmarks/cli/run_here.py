@@ -24,11 +24,8 @@ def run_here(campaign: Campaign, facts: Mapping[str, Any]) -> int:
 
     A line says which launch runs, and the time left; each launch has a line where none can be drawn again.
     """
-    plan, console, paces = (
-        campaign.plan,
-        Console(),
-        list[float](),
-    )  # seconds over planned seconds of what has ended
+    plan, console = campaign.plan, Console()
+    paces: list[float] = []  # seconds over planned seconds of what has ended
     with open_campaign(campaign, facts) as launches:
         say_plan(campaign, launches)
         say(f"records: {campaign.store.folder}")

@@ -19,8 +19,8 @@ from typing import Any
 from dlscale.base.batch import JobRequest, Scheduler, State
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
-from dlscale.base.redaction import redact
 from dlscale.base.schedulers import SCHEDULERS
+from dlscale.base.strings import redact
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles, JobState, all_jobs
 from dlscale.benchmarks.jobs.script import batch_script
 from dlscale.benchmarks.launch.campaign import Campaign

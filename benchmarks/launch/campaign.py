@@ -21,17 +21,17 @@ from typing import Literal
 
 import psutil
 
-from dlscale.base import definitions, redaction
+from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.files import locked, make_folder
 from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.base.quantities import Count, Quantity, TextFact, format_size
 from dlscale.base.schedulers import SCHEDULERS
+from dlscale.base.strings import redact
 from dlscale.base.variables import JOB, LAUNCH, passed_on
 from dlscale.benchmarks.launch import environment, own_models, signals, supervisor
 from dlscale.benchmarks.launch.probe import Probe, Question, commit
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch
-from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.record import (
     GATES_VERSION,
@@ -40,6 +40,7 @@ from dlscale.benchmarks.records.record import (
     LaunchMetadata,
     Record,
 )
+from dlscale.benchmarks.records.spool import boot_id
 from dlscale.benchmarks.records.store import LOCK, Store
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Launch, Plan, chosen_partition, machine_pace
@@ -182,7 +183,7 @@ class Campaign:
             fingerprint=self.fingerprint,
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
             order_seed=study.seed,
-            command=redaction.redact(shlex.join(command)),
+            command=redact(shlex.join(command)),
             oversubscribed=oversubscribed,
             environment_variables=environment.recorded_variables(inherited, own=self.variables(launch)),
             configuration=configuration,
@@ -216,7 +217,7 @@ def open_campaign(campaign: Campaign, facts: Mapping[str, object]) -> Iterator[l
         "fingerprint": campaign.fingerprint.model_dump(mode="json"),
         "num_cores": plan.shape.num_cores,
         "launches": [[case.model_dump(mode="json") for case in launch.cases] for launch in plan.launches],
-        "command": redaction.redact(shlex.join(["dlscale", *sys.argv[1:]])),
+        "command": redact(shlex.join(["dlscale", *sys.argv[1:]])),
     }
     store.open(description | dict(facts))
     held = f"another dlscale is measuring into {store.folder}; wait for it, or stop it first"

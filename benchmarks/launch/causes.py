@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dlscale.base.launchers import LAUNCHERS
-from dlscale.base.redaction import redact
+from dlscale.base.strings import redact
 from dlscale.benchmarks.records.record import Failure
 from dlscale.benchmarks.records.spool import Abort, RankEnd, RankError, RankSpool
 

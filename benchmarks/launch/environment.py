@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS, Flavour, flavour_of
-from dlscale.base.redaction import SECRET, redact
+from dlscale.base.strings import SECRET, redact
 from dlscale.base.variables import HELPER, passed_on
 from dlscale.benchmarks.launch import signals
 from dlscale.benchmarks.launch.probe import Probe, Question

@@ -32,13 +32,13 @@ from dlscale.base.files import (
     refuse_links,
     write_atomically,
 )
-from dlscale.base.redaction import redact
+from dlscale.base.strings import redact
 from dlscale.benchmarks.launch import causes, signals
-from dlscale.benchmarks.rank.process import boot_id, end_with_parent
+from dlscale.benchmarks.rank.process import end_with_parent
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import assemble
 from dlscale.benchmarks.records.record import Failure, LaunchMetadata, Record
-from dlscale.benchmarks.records.spool import SPEC_FILE, RankEnd, RankError, RankSpool, read_spools
+from dlscale.benchmarks.records.spool import SPEC_FILE, RankEnd, RankError, RankSpool, boot_id, read_spools
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.rules import STALL_SECONDS
 
@@ -244,7 +244,8 @@ def collect(
     for index, case in enumerate(spec.cases):
         if case.id in recorded:
             continue
-        saved = store.checkpoints_folder / case.id if spec.checkpoints_of(case) else None
+        kept = spec.checkpoints and spec.checkpoints_of(case)
+        saved = store.checkpoints_folder / case.id if kept else None
         attempt = partial(
             assemble,
             case,

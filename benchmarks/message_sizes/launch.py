@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.base.files import APPENDED, open_regular, read_end
-from dlscale.base.redaction import redact
+from dlscale.base.strings import redact
 from dlscale.base.variables import passed_on
 from dlscale.benchmarks.launch import signals
 from dlscale.benchmarks.launch.causes import last_words

@@ -20,8 +20,7 @@ from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError, unknown
 from dlscale.base.files import make_folder
 from dlscale.base.launchers import Flavour
-from dlscale.base.redaction import redact
-from dlscale.base.strings import Name, Text
+from dlscale.base.strings import Name, Text, redact
 from dlscale.base.variables import BUILD, passed_on
 from dlscale.benchmarks.horovod_build import build_horovod, checkout, pins
 from dlscale.benchmarks.systems.start import Installation

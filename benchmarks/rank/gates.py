@@ -24,9 +24,9 @@ from dlscale.benchmarks.rank.deviation import (
     deviation,
     largest_difference,
 )
-from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.rank.reference import AuditedTraining
 from dlscale.benchmarks.records.record import Gate
+from dlscale.benchmarks.records.spool import boot_id
 from dlscale.collectives.backend import Backend, Trainer
 from dlscale.models.weights import WEIGHT
 from dlscale.models.workload import Replica, ReplicaFactory, Shard, Weights

@@ -22,10 +22,18 @@ from dlscale.benchmarks.rank.observers import (
     StepMeter,
     watch_other_programs,
 )
-from dlscale.benchmarks.rank.process import boot_id, local_rank, require_local_rank
+from dlscale.benchmarks.rank.process import local_rank, require_local_rank
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.cell import Cell
-from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter, node_facts
+from dlscale.benchmarks.records.spool import (
+    CaseEnd,
+    Phase,
+    PhaseName,
+    RankInfo,
+    SpoolWriter,
+    boot_id,
+    node_facts,
+)
 from dlscale.benchmarks.systems.limits import cpu_quota
 from dlscale.collectives.control import ControlPlane
 from dlscale.collectives.job import ServerSplit, split

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.records.record import EnergyReading, GpuMemory, Source
-from dlscale.benchmarks.records.spool import Event, MeasuredWindow
+from dlscale.benchmarks.records.spool import Event, MeasuredWindow, boot_id
 
 if TYPE_CHECKING:
     from dlscale.collectives.neighbours import CarriedNeighbours

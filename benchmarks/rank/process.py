@@ -1,4 +1,4 @@
-"""A rank as a process: which one it is, by its launcher, its cores, its machine, and its end with its parent.
+"""A rank as a process: which one it is, by its launcher, its cores, and its end with its parent.
 
 Imports nothing heavy: it runs before anything can start a thread.
 """
@@ -6,10 +6,8 @@ Imports nothing heavy: it runs before anything can start a thread.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import signal
-from pathlib import Path
 
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
@@ -69,12 +67,6 @@ def bind(cores_per_rank: int, *, num_workers: int) -> list[int]:
         cores = allowed[num_workers * cores_per_rank :] or allowed
     os.sched_setaffinity(0, cores)
     return cores
-
-
-def boot_id() -> str:
-    """A hash that is equal for processes on the same booted machine."""
-    text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def end_with_parent() -> None:

@@ -28,12 +28,8 @@ class LaunchSpec(Frozen):
     seconds: PositiveFloat  # wall time that the launch may take
     budgeted: bool = False  # windows are added while it lasts; else there are as few as the rules allow
     data: Text | None  # path of the input; None where every case is synthetic
-    checkpoints: Text | None = (
-        None  # the study's folder of them; None where trainings are not longer than their windows
-    )
-    own: FilePlace | None = (
-        None  # the study's copy of the user's file; None: the workload is one of dlscale's
-    )
+    checkpoints: Text | None = None  # the study's folder of them, where trainings have any
+    own: FilePlace | None = None  # the study's copy of the user's file, where the workload is one
     skip_bad: bool = False
     patient: bool = False
     seed: int

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dlscale.base.definitions import first_problem
-from dlscale.base.redaction import redacted
+from dlscale.base.strings import redacted
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.record import (
     Checkpoint,

@@ -6,6 +6,7 @@ begins, so a rank that dies keeps all its finished windows. Ranks only append an
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -117,6 +118,12 @@ TYPES: dict[str, type[Event]] = {
 }
 # How a line begins; cut off or with a wrong number behind, it still says which case it is of.
 _HEAD = re.compile(rb'\{"event": "([A-Za-z]+)"(?:, "case": (\d{1,9}))?(?:, (?=")|(?=\}))')
+
+
+def boot_id() -> str:
+    """A hash that is equal for processes on the same booted machine."""
+    text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def node_facts(*, top: Path = Path("/")) -> NodeSettings:

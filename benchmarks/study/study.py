@@ -28,8 +28,7 @@ from dlscale.base import definitions
 from dlscale.base.definitions import Frozen, read_json, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Counts, Duration, Words, split_list
-from dlscale.base.redaction import SECRET
-from dlscale.base.strings import Name, Text, visible
+from dlscale.base.strings import SECRET, Name, Text, visible
 from dlscale.benchmarks.records.cell import ScalingMode, Setting
 from dlscale.benchmarks.records.record import Base, Fingerprint
 from dlscale.benchmarks.study.rules import MOST_LAUNCHES, NumLaunches, Rules, TargetRules, option

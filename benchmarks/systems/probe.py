@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import jinja2
 import psutil
 
-from dlscale.base.redaction import redact
-from dlscale.base.strings import LONGEST_NAME, visible
+from dlscale.base.strings import LONGEST_NAME, redact, visible
 from dlscale.benchmarks.systems.system import System
 
 COMMAND_SECONDS = 30.0

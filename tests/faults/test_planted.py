@@ -13,10 +13,10 @@ import pytest
 
 from dlscale.benchmarks.launch.campaign import ALLOCATOR
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, supervise
-from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.cell import Case, Cell
 from dlscale.benchmarks.records.record import GATES_VERSION, Fingerprint, LaunchMetadata
+from dlscale.benchmarks.records.spool import boot_id
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.models import load_workload

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dlscale.base.redaction import redact
+from dlscale.base.strings import redact
 from dlscale.benchmarks.cli import FAILED_CASES, main
 from dlscale.benchmarks.message_sizes import launch, peers
 from dlscale.benchmarks.message_sizes.launch import START

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from dlscale.base import redaction
+from dlscale.base import strings
 from dlscale.benchmarks.records.record import Record
 from tests.made_records import rows_of
 from tests.studies.conftest import STUDY
@@ -26,7 +26,7 @@ def test_a_study_from_command_to_figures(bench):
     done = bench.run(cwd=bench.folder)
     assert done.returncode == 0, done.stdout + done.stderr
     for path in (*bench.record_files(), *bench.folder.glob("results/*/*/study.json")):
-        assert redaction.CHECKOUT not in path.read_text()
+        assert strings.CHECKOUT not in path.read_text()
     records = bench.records()
     assert all(record.good for record in records)
     cells = Counter((r.case.cell.backend, r.case.cell.num_ranks, r.case.cell.control) for r in records)

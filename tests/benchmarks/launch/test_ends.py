@@ -10,8 +10,7 @@ import pytest
 
 from dlscale.benchmarks.launch import supervisor
 from dlscale.benchmarks.launch.supervisor import LocalRanks, PreparedLaunch
-from dlscale.benchmarks.rank.process import boot_id
-from dlscale.benchmarks.records.spool import RankError, SpoolWriter
+from dlscale.benchmarks.records.spool import RankError, SpoolWriter, boot_id
 from tests.benchmarks.spools import launch_spec, metadata_of, rank_info
 
 

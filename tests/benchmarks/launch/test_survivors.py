@@ -152,7 +152,7 @@ def test_a_killed_dlscale_takes_the_python_that_it_asks_along(tmp_path, cleared)
 DEAF = """
 import os, subprocess, sys, time
 from pathlib import Path
-from dlscale.benchmarks.rank.process import boot_id
+from dlscale.benchmarks.records.spool import boot_id
 from dlscale.benchmarks.records.spool import *
 if sys.argv[1] == "rank":
     folder, rank, how = Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]

@@ -19,10 +19,9 @@ from dlscale.benchmarks.rank.observers import (
     read_joules,
     watch_other_programs,
 )
-from dlscale.benchmarks.rank.process import boot_id
 from dlscale.benchmarks.records.assemble import assemble
 from dlscale.benchmarks.records.record import GpuMemory, StateBytes
-from dlscale.benchmarks.records.spool import CaseEnd, MeasuredWindow, SpoolWriter, read_spools
+from dlscale.benchmarks.records.spool import CaseEnd, MeasuredWindow, SpoolWriter, boot_id, read_spools
 from dlscale.collectives.neighbours import CarriedNeighbours
 from tests.benchmarks.records.test_assemble import CASE, METADATA
 from tests.benchmarks.spools import rank_info

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.base import redaction
+from dlscale.base import strings
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.records.assemble import assemble
 from dlscale.benchmarks.records.record import EnergyReading, Failure, Gate, NodeSettings, Record
@@ -77,7 +77,7 @@ def a_record(folder, *, end, kind):
         "USER": "jdoe7",
     }
     known = {
-        "command": redaction.redact(f"mpiexec {PLANTED}"),
+        "command": strings.redact(f"mpiexec {PLANTED}"),
         "environment_variables": environment.recorded_variables(variables, own={}),
     }
     failure = Failure(kind=kind, rank=0, message=PLANTED, log_tail=PLANTED)
@@ -98,22 +98,22 @@ def a_record(folder, *, end, kind):
 def test_a_name_is_replaced_where_it_is_one_and_twice_is_once(monkeypatch, home, text, expected):
     monkeypatch.setenv("HOME", home)
     monkeypatch.setenv("USER", "root")
-    once = redaction.redact(text)
-    assert (once, redaction.redact(once)) == (expected, expected)
+    once = strings.redact(text)
+    assert (once, strings.redact(once)) == (expected, expected)
 
 
 def test_the_checkout_is_left_out_wherever_a_command_is_given(monkeypatch, tmp_path):
-    python, beside = f"{redaction.CHECKOUT}/.venv/bin/python", f"{redaction.CHECKOUT}-2/x"
+    python, beside = f"{strings.CHECKOUT}/.venv/bin/python", f"{strings.CHECKOUT}-2/x"
     monkeypatch.chdir(tmp_path)
-    assert redaction.redact(f"{python} {tmp_path}/mine.py") == "<checkout>/.venv/bin/python ./mine.py"
-    assert redaction.redact(beside) == beside
-    monkeypatch.chdir(redaction.CHECKOUT)
-    assert redaction.redact(python) == "./.venv/bin/python"
+    assert strings.redact(f"{python} {tmp_path}/mine.py") == "<checkout>/.venv/bin/python ./mine.py"
+    assert strings.redact(beside) == beside
+    monkeypatch.chdir(strings.CHECKOUT)
+    assert strings.redact(python) == "./.venv/bin/python"
 
 
 def test_paths_survive_a_command_given_in_the_top_folder(monkeypatch):
     monkeypatch.chdir("/")
-    assert redaction.redact("/opt/mpi/bin/mpiexec") == "/opt/mpi/bin/mpiexec"
+    assert strings.redact("/opt/mpi/bin/mpiexec") == "/opt/mpi/bin/mpiexec"
 
 
 def test_a_setting_that_only_sounds_like_a_secret_is_recorded():

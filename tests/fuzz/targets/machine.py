@@ -9,9 +9,8 @@ from pathlib import Path
 from unittest import mock
 
 from dlscale.base.launchers import flavour_of
-from dlscale.base.redaction import redact
 from dlscale.base.schedulers import SCHEDULERS
-from dlscale.base.strings import visible
+from dlscale.base.strings import redact, visible
 from dlscale.base.variables import HELPER, JOB, LAUNCH, passed_on
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.launch.causes import last_words, who_died
