@@ -37,7 +37,8 @@ def test_every_field_of_a_cell_and_every_phase_is_a_column():
     # Variables are in the column of the environment; an own model's name and digest are its workload's.
     unsaid = {"variables", "own", "unchecked"}
     assert set(Cell.model_fields) - unsaid <= {*tables.columns("launches")}
-    assert {f"{name}_seconds" for name in Phases.model_fields} <= {*tables.columns("launches")}
+    phases = Phases.model_fields.keys() - {"set_up"}  # of a training with a target, whose columns are apart
+    assert {f"{name}_seconds" for name in phases} <= {*tables.columns("launches")}
 
 
 def test_launches_and_windows_say_what_the_study_does(tmp_path):
