@@ -82,7 +82,6 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
       dlscale collectives                            everything, in about a quarter of an hour
       dlscale collectives --sizes 25MiB --ranks 2,4 --backends ring,openmpi --budget 2min
       dlscale collectives --system perlmutter --nodes 2,4          in a job of 4 nodes: its MPI, the ring, Horovod
-      dlscale collectives --operations all --sizes 1MiB:64MiB:x4
       dlscale collectives report                     the table of the latest run
     """  # noqa: D301
     if ctx.invoked_subcommand:
@@ -135,10 +134,7 @@ def setup(backends: list[str]) -> int:
     """Install each backend into an environment of its own.
 
     Existing environments are left alone. Exit status 2 if a backend could not be installed.
-
-    \b
-    Example: dlscale collectives setup --backends mpich,openmpi
-    """  # noqa: D301
+    """
     from dlscale.benchmarks.message_sizes.peers import choose_peers, set_up
 
     peers = [peer for peer in choose_peers(backends) if peer.packages]
@@ -153,11 +149,7 @@ def setup(backends: list[str]) -> int:
 @results_option
 @json_option
 def report(folder: Path | None, results: Path, as_json: bool) -> int:
-    """Print the table of a run again and draw its figure, from its records alone (default: the latest run).
-
-    \b
-    Example: dlscale collectives report --json
-    """  # noqa: D301
+    """Print the table of a run again and draw its figure, from its records alone (default: the latest run)."""
     from dlscale.benchmarks.records.message_sizes import latest_run
 
     return _show(folder or latest_run(results), as_json=as_json)

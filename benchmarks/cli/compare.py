@@ -83,7 +83,6 @@ def compare(
     \b
     Examples:
       dlscale compare weak-scaling --reference ring
-      dlscale compare frameworks --by framework
       dlscale compare weak-scaling-1a2b3c4d weak-scaling-5e6f7a8b
       dlscale compare nightly/*/local/weak-scaling-*
       dlscale compare old/results/local/weak-scaling-1a2b3c4d weak-scaling --by code,versions
@@ -151,9 +150,8 @@ def _several(studies: Sequence[Study], by: Sequence[str] | None, *, as_json: boo
             return NOT_COMPARABLE
     finding = with_earlier(earlier)
     has_rows = len(finding.of(newest)) > 0
-    if as_json or has_rows:
-        _put(newest, finding, (), as_json=as_json, facts={"study": newest.name})
-    else:
+    _put(newest, finding, (), as_json=as_json, facts={"study": newest.name})
+    if not has_rows:
         click.echo(f"{newest.name} has no training in common with the others", err=True)
     return 0 if has_rows else INSUFFICIENT_DATA
 

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from dlscale.base.errors import UsageError
-from dlscale.base.strings import redact
 from dlscale.benchmarks.cli import FAILED_USAGE
 from dlscale.benchmarks.cli.options import Backends, json_option
 from dlscale.benchmarks.cli.streams import say, show_table
@@ -95,8 +94,6 @@ def _say_environment(installation: Installation, probe: Probe, *, launcher: str)
     for seen in probe.gpus:
         between = f"; between them {seen.library}" if seen.names and seen.library else ""
         say(f"GPUs visible to {seen.framework}: {', '.join(seen.names) or 'none'}{between}")
-    for name, value in installation.variables.items():
-        say(f"variable: {name}={redact(value)}")
 
 
 def _say_backends(rows: dict[Pair, dict[str, Any]]) -> None:

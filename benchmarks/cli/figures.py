@@ -93,7 +93,6 @@ def figures(
       dlscale figures weak-scaling
       dlscale figures weak-scaling --predicted latest
       dlscale figures --for paper --only efficiency --backends ring,mpi
-      dlscale figures --published
       dlscale figures --published powerai-ddl-2 goyal-8 --on my-cluster
       dlscale figures --published --check horovod-efficiencies
     """  # noqa: D301

@@ -82,6 +82,5 @@ def proposal(
     if curves:
         click.echo(f"proposal: {place / NAME}.md and .tex")
     else:
-        over = f" over {', '.join(backends)}" if backends else ""
-        click.echo(f"no training{over} has a number in {study.name}, so nothing was written", err=True)
+        click.echo(f"no training has a number in {study.name}, so nothing was written", err=True)
     return ended(study, enough=any(curve["is_decided"] for curve in curves))

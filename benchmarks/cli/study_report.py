@@ -105,11 +105,7 @@ def _add_predictions(study: Study, place: Path, named: Sequence[str]) -> None:
         study.predictions = [*study.predictions, *(it for path in files for it in read_predictions(path))]
     if predicted.FINDING.of(study).empty:
         asked = "; ".join(dict.fromkeys(map(predicted.stated, study.predictions)))
-        trained = "; ".join(dict.fromkeys(study.trained["training"]))
-        raise UsageError(
-            f"no prediction in {', '.join(named)} belongs to {study.name}: predicted is {asked}; the study has "
-            f"{trained or 'no training'}; predict that with dlscale predict"
-        )
+        raise UsageError(f"no prediction in {', '.join(named)} belongs to {study.name}: predicted is {asked}")
     for sentence in predicted.not_shown(study):
         click.echo(f"not shown: {sentence}", err=True)
 

@@ -62,11 +62,7 @@ def probe(out: Path | None) -> int:
 @system.command("list")
 @json_option
 def list_systems(as_json: bool) -> int:
-    """List all systems, and whether this machine is one of them.
-
-    \b
-    Example: dlscale system list --json
-    """  # noqa: D301
+    """List all systems, and whether this machine is one of them."""
     rows = [_row(load_system(name)) for name in definitions.names("systems")]
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": rows}))
