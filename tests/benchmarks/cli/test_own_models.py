@@ -77,7 +77,7 @@ CLIPPED = ("\nloss =", "\nclip_norm = 1\nloss =")
     [
         ("none,grpc_ps", CLIPPED, "do not know the file's schedule or clip_norm"),
         ("mpi_ps --set algorithms=downpour", CLIPPED, "do not know the file's schedule or clip_norm"),
-        ("ring --shard optimizer", CLIPPED, "with mine.py: clip_norm=1 needs the norm of all gradients"),
+        ("ring --shard optimizer", CLIPPED, "shard=optimizer: clip_norm=1 needs the norm of all gradients"),
         (
             "ring --shard optimizer",
             ("optim.Adam(", "optim.Adafactor("),
@@ -86,7 +86,7 @@ CLIPPED = ("\nloss =", "\nclip_norm = 1\nloss =")
         (
             "gloo --shard parameters",
             ("torch.nn.Sequential(", "One("),
-            "with mine.py: the network has no blocks",
+            "shard=parameters: the network has no blocks",
         ),
         ("gloo --shard parameters", ("optim.Adam(", "optim.AdamW("), None),
     ],
