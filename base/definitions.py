@@ -75,22 +75,18 @@ def names(folder: str) -> dict[str, Path]:
     return dict(sorted((path.stem, path) for path in paths))
 
 
-def load(kind: type[M], name: str, *, folder: str) -> M:
-    """The definition of that name, or in the file `name` if it ends in .toml.
+def load(kind: type[M], name: str, *, folder: str = "") -> M:
+    """The definition of that name in a folder, or in the file `name` if it ends in .toml.
 
     Raises UsageError for an unknown name, invalid TOML, and wrong or unknown fields.
     """
-    if name.endswith(".toml"):
-        return load_file(kind, Path(name))
-    known = names(folder)
-    if name not in known:
-        what = "study" if folder.endswith("studies") else folder.rstrip("s")
-        raise UsageError(f"{unknown(what, name, known)}, or give the path of a .toml file")
-    return load_file(kind, known[name])
-
-
-def load_file(kind: type[M], path: Path) -> M:
-    """The definition in a TOML file. Raises UsageError for invalid TOML, and wrong or unknown fields."""
+    path = Path(name)
+    if not name.endswith(".toml"):
+        known = names(folder)
+        if name not in known:
+            what = "study" if folder.endswith("studies") else folder.rstrip("s")
+            raise UsageError(f"{unknown(what, name, known)}, or give the path of a .toml file")
+        path = known[name]
     try:
         tables = parse_tables(read_regular(path, limit=LARGEST_BYTES, links=True).decode("utf-8-sig"))
     except ValueError as error:

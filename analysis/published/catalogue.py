@@ -12,7 +12,7 @@ import pandas as pd
 from pydantic import PositiveFloat, PositiveInt, StringConstraints, model_validator
 
 from dlscale.analysis.published.values import check_x_unit, factor, read_measured, read_public
-from dlscale.base.definitions import Frozen, load_file
+from dlscale.base.definitions import Frozen, load
 from dlscale.base.errors import UsageError, unknown
 from dlscale.base.strings import Name, Text
 
@@ -215,7 +215,7 @@ def load_published(folder: Path = FOLDER) -> Published:
         raise UsageError(
             f"no published figures in {folder}: they come with the checkout; run dlscale there or name their folder"
         )
-    catalogue = load_file(Catalogue, path)
+    catalogue = load(Catalogue, str(path))
     figures = {name: it.model_copy(update={"id": name}) for name, it in catalogue.figures.items()}
     names = {panel.reference for it in figures.values() for panel in it.panels if panel.reference}
     known = {"values": read_public(folder), "measured": read_measured(folder, names)}

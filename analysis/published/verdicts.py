@@ -21,7 +21,7 @@ from dlscale.analysis.published.catalogue import FOLDER, Figure, Published, sele
 from dlscale.analysis.published.claims import AnyCurve, Claim, Publication, SystemCurve, sourced, x_of
 from dlscale.analysis.published.predictions import Floats, Predictions, band_of, networks, node_of
 from dlscale.analysis.published.values import HALF_WIDTH
-from dlscale.base.definitions import load_file
+from dlscale.base.definitions import load
 from dlscale.base.errors import UsageError
 
 AGREES, DISAGREES, CANNOT_TELL = "agrees", "disagrees", "cannot tell"
@@ -49,7 +49,7 @@ def load_publication(path: Path, published: Published) -> Publication:
 
     Raises UsageError.
     """
-    publication = load_file(Publication, path)
+    publication = load(Publication, str(path))
     published.named([*publication.figures, *(claim.figure for claim in publication.claims)])
     for place, problem in _problems(publication, published):
         raise UsageError(f"{path}, {place}: {problem}; correct it")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dlscale.analysis.published.catalogue import Catalogue, load_published
 from dlscale.analysis.published.verdicts import load_publication
-from dlscale.base.definitions import load_file, parse_tables
+from dlscale.base.definitions import load, parse_tables
 from dlscale.base.hostlist import expand_hostlist
 from dlscale.base.quantities import (
     format_seconds,
@@ -69,7 +69,7 @@ TARGETS: dict[str, Target] = {
     "study to a target": definition(STUDIES, "time-to-solution.toml", lambda p: load_study(str(p))),
     "system": definition(SYSTEMS, "cooley.toml", lambda p: load_system(str(p))),
     "claims": definition(PUBLISHED / "claims", "goyal.toml", publication),
-    "catalogue": definition(PUBLISHED, "figures.toml", lambda p: load_file(Catalogue, p)),
+    "catalogue": definition(PUBLISHED, "figures.toml", lambda p: load(Catalogue, str(p))),
     "published values": of_published("goyal-table-1.csv"),
     "published statements": of_published("statements.csv"),
     "published figures": of_published("figures.toml"),
