@@ -47,7 +47,7 @@ def told(mistake, tmp_path):
         ("collectives --operations alreduce", ["(did you mean allreduce?)"]),
         ("run weak-scaling --backends=", ["--backends : backends is empty; give a value"]),
         ("run weak-scaling --batch -4", ["--batch -4: input should be greater than 0"]),
-        ("run weak-scaling --set launcher=torchrn", ["torchrn", "did you mean torchrun?"]),
+        ("run weak-scaling --set launcher=torchrn", ["launcher=torchrn on local", "torchrun"]),
         ("run weak-scaling --set launcher=srun", ["launcher=srun on local", "where scheduler is none"]),
         (
             "run weak-scaling --system cori --set launcher=torchrun --backends none",
@@ -86,7 +86,7 @@ def told(mistake, tmp_path):
             "run time-to-solution --set optimizer=adam --set learning_rate=1e-3 --set momentum=0.9",
             ["adam has no momentum"],
         ),
-        ("run time-to-solution --workloads resnet50", ["resnet50 on synthetic tensors", "--data"]),
+        ("run time-to-solution --workloads resnet50", ["resnet50 with preset", "has no target"]),
         (
             "run time-to-solution --set target.max_seconds=0.001s",
             ["max_seconds", "greater than or equal to 1"],
