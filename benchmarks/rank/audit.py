@@ -11,6 +11,7 @@ one turn.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,9 @@ from dlscale.benchmarks.rank.deviation import Snapshot, deviation, whole_share
 from dlscale.benchmarks.rank.reference import AuditedTraining, Reference, num_wrong_samples, reference_of
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.algorithms import downpour
-from dlscale.collectives.backend import Backend, CountingTrainer
+from dlscale.collectives.backend import GATHER_SIZES, Backend, CountingTrainer
+from dlscale.collectives.sharding import NONE, PARAMETERS
+from dlscale.collectives.training.replica_trainer import bytes_of
 from dlscale.models.weights import NUM_DRAWN
 from dlscale.models.workload import State
 
@@ -269,10 +272,12 @@ class ReplayAudit:
             whys["audit_window"] = "ranks do not wait for each other, and turns are replayed"
         elif backend.delay:
             whys["audit_window"] = "gradients are applied late"
-        return [
+        gates = [
             judged.gate(name, details[name], control=control, why=whys[name])
             for name, judged in self._replay.judged.items()
         ]
+        is_sharded = backend.shard != NONE and gates[0].value is not None
+        return [*gates, self._shards_gate()] if is_sharded else gates
 
     def _take_turns(self, order: Sequence[range]) -> None:
         taken = self._replay.num_taken
@@ -290,6 +295,23 @@ class ReplayAudit:
 
     def _of_single(self, *seen: Snapshot) -> dict[str, float]:
         return self._of_step(*seen) | self._of_window(*seen)
+
+    def _shards_gate(self) -> Gate:
+        """A rank's state is nearer to its part than to the whole, and its weights are gathered for each pass."""
+        training, replica = self._training, self._replay.reference.replica
+        own, whole = training.trainer.state_bytes(), bytes_of(replica.held())
+        pairs = [(own.optimizer or 0, whole.optimizer or 0)]
+        missing, size = 0, training.control.Get_size()
+        if training.backend.shard == PARAMETERS and size > 1:
+            settings = training.trainer.settings()
+            pairs.append((own.parameters, whole.parameters))
+            num_gathers, units = len(str(settings.get(GATHER_SIZES, "")).split(",")), int(settings["units"])
+            # The last unit is the network's rest. Of several losses each network is whole for a step.
+            missing = (2 * (units - 1) if len(replica.objectives) == 1 else units) - num_gathers
+        kept = math.inf if missing > 0 else max((part / total for part, total in pairs if total), default=0.0)
+        detail = "part of the sharded state that a rank keeps; infinite if gathers of a step are missing"
+        worst = max(training.control.allgather(kept))
+        return Gate.at_most((1 + 1 / size) / 2, worst, name="audit_shards", detail=detail)
 
 
 def _num_drawn(state: State) -> int:

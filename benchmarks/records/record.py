@@ -22,6 +22,7 @@ from dlscale.base.strings import Moment, Name, Text
 from dlscale.benchmarks.records.cell import Case, Cell, Setting
 from dlscale.benchmarks.records.windows import Count, CountFromZero, Start, Whole, Windows
 from dlscale.collectives.capabilities import NAMES, capabilities
+from dlscale.collectives.sharding import NONE
 
 SCHEMA_VERSION = 7  # raised by every change that makes written records unreadable
 # Which number of ranks an efficiency is relative to: 1, the most on one node, or the fewest that were asked for.
@@ -168,6 +169,7 @@ def required_gates(cell: Cell, *, diverged: bool = False) -> tuple[str, ...]:
         "finite_loss": audited or control == "profile",
         "audit_step audit_scale audit_window audit_samples": audited,
         "audit_count": audited and row.servers,
+        "audit_shards": audited and cell.shard != NONE,
         "audit_held_out audit_evaluation": audited and cell.target is not None,
         "identity": audited and row.exchanges,
     }

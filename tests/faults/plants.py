@@ -291,6 +291,41 @@ part_not_updated = partial(_part_of_rank_1, lambda _: lambda _: None)
 part_updated_twice = partial(_part_of_rank_1, lambda apply: lambda part: (apply(part), apply(part)))
 
 
+def optimizer_not_sharded():
+    """Every rank updates all weights, with means that all ranks have."""
+    from dlscale.collectives.sharding._torch_optimizer import PartedBucket
+    from dlscale.collectives.sharding.optimizer import TimedCollective
+
+    def make(init):
+        def whole(self, *given, **named):
+            init(self, *given, **named)
+            self.own = slice(0, self.array.size)
+
+        return whole
+
+    def gathered(gather):
+        def alone(self, piece, output):
+            if piece.size == output.size:
+                output[:] = piece
+            else:
+                gather(self, piece, output)
+
+        return alone
+
+    _patch(PartedBucket, "__init__", make)
+    _patch(TimedCollective, "allgather", gathered)
+    PartedBucket._exchange = lambda self, collective: collective.allreduce(self.array, "average")
+
+
+def weights_stay_gathered():
+    """From a unit's forward pass to its backward pass."""
+    from functools import partial
+
+    from dlscale.collectives.sharding import _torch_units
+
+    _torch_units.fully_shard = partial(_torch_units.fully_shard, reshard_after_forward=False)
+
+
 def part_gathered_stale():
     """Rank 1 has the other's part of the weights as it was a step before."""
     if _is_spared(is_last=True):

@@ -100,6 +100,8 @@ FAULTS = [
     *(("nothing", where, None) for where in SERVERS),
     *((plant, where, "audit_step") for plant in OF_SERVERS for where in SERVERS),
     *(("servers_zero_every_second_push", where, "audit_step") for where in ASYNCHRONOUS_SERVERS),
+    ("optimizer_not_sharded", SHARDED[0], "audit_shards"),
+    ("weights_stay_gathered", SHARDED[1], "audit_shards"),
     ("control_sends_every_second_step", TWO | EXCHANGE, "exchange"),
     ("barrier_is_local", TWO, "control"),
     ("allgather_is_local", TWO, "control"),
