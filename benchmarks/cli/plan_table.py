@@ -89,6 +89,10 @@ def say_plan(campaign: Campaign, todo: Sequence[Launch]) -> None:
     )
     for warning in plan.warnings:
         say(f"warning: {warning}")
+    if quota := campaign.fingerprint.node.get("quota_cores"):
+        say(
+            f"warning: this container or job may use {quota} cores; nothing is claimed of launches that it stops"
+        )
 
 
 def show_plan(campaign: Campaign, todo: Sequence[Launch]) -> None:
