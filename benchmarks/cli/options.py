@@ -24,6 +24,12 @@ def _backends(text: str) -> list[str]:
     return names
 
 
+def _time(text: str) -> float:
+    if not (seconds := parse_seconds(text)):
+        raise ValueError("that is no time; give for example 2min")
+    return seconds
+
+
 class Read(click.ParamType[Any]):
     """What `read` makes of a text; a malformed one is a one-line error."""
 
@@ -42,7 +48,7 @@ class Read(click.ParamType[Any]):
 Words = partial(Read, "list", split_list)
 Backends = partial(Read, "backends", _backends)  # which must be known
 Counts = partial(Read, "counts", parse_counts)
-Time = partial(Read, "time", parse_seconds)  # in seconds
+Time = partial(Read, "time", _time)  # in seconds
 
 
 results_option = click.option(
