@@ -51,11 +51,10 @@ def dlscale(cluster, *words):
     )
 
 
-def run(cluster, *words, system=None):
+def run(cluster, *words):
     study = cluster.folder / "tiny.toml"
     study.write_text(STUDY)
-    system = str(system or cluster.system)
-    return dlscale(cluster, "run", str(study), "--system", system, "--data", "synthetic", *words)
+    return dlscale(cluster, "run", str(study), "--system", str(cluster.system), "--data", "synthetic", *words)
 
 
 def folder_of(results, study="tiny"):
@@ -122,9 +121,8 @@ def test_what_costs_too_much_is_not_submitted(cluster):
 
 def test_a_study_survives_a_killed_job_a_cancelled_one_and_another_controller(cluster, tmp_path):
     results = tmp_path / "results"
-    apart = cluster.folder / "apart.toml"  # a job for each size
-    apart.write_text(f"{cluster.system.read_text()}\n[policy]\nmax_sizes = 1\n")
-    done = run(cluster, "--results", str(results), "--nodes", "1,2", "--launches", "2", system=apart)
+    words = ["--nodes", "1,2", "--launches", "2", "--walltime", "205s"]  # a job for each block
+    done = run(cluster, "--results", str(results), *words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "submitted job-000 as job " in done.stdout
     assert "submitted job-001 as job " in done.stdout
