@@ -82,11 +82,10 @@ def load(kind: type[M], name: str, *, folder: str = "") -> M:
     """
     path = Path(name)
     if not name.endswith(".toml"):
-        known = names(folder)
-        if name not in known:
+        path = Path(str(resources.files("dlscale.benchmarks").joinpath(folder, f"{path.name}.toml")))
+        if path.stem != name or not path.is_file():
             what = "study" if folder.endswith("studies") else folder.rstrip("s")
-            raise UsageError(f"{unknown(what, name, known)}, or give the path of a .toml file")
-        path = known[name]
+            raise UsageError(f"{unknown(what, name, names(folder))}, or give the path of a .toml file")
     try:
         tables = parse_tables(read_regular(path, limit=LARGEST_BYTES, links=True).decode("utf-8-sig"))
     except ValueError as error:

@@ -81,8 +81,11 @@ class Campaign:
     nodes: tuple[str, ...] = ()  # of the job that this runs in; none: this machine alone
 
     def todo(self) -> list[Launch]:
-        """The launches that are left, in order, each with those of its cases that have no good record yet."""
-        finished = self.store.finished()
+        """The launches that are left, in order, each with those of its cases that have no good record yet.
+
+        Raises UsageError for an invalid record.
+        """
+        finished = {record.case.id for record in self.store.load() if record.good}
         left = [
             replace(launch, cases=tuple(case for case in launch.cases if case.id not in finished))
             for launch in self.plan.launches

@@ -128,10 +128,6 @@ class Store:
             raise UsageError(f"record {bad_files[0].path} is invalid: {bad_files[0].reason}")
         return records
 
-    def finished(self) -> set[str]:
-        """The cases with a good record. Raises UsageError for an invalid record."""
-        return {record.case.id for record in self.load() if record.good}
-
     def planned(self) -> list[Case]:
         """The cases that study.json plans. Raises UsageError if it cannot be read."""
         try:

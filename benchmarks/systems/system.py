@@ -11,7 +11,7 @@ import os
 import platform
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -287,13 +287,11 @@ class System(Frozen):
 
 def load_system(name: str) -> System:
     """The system of that name, or in that TOML file. Raises UsageError."""
-    return definitions.load(System, name, folder="systems") if name.endswith(".toml") else _shipped(name)
+    return definitions.load(System, name) if name.endswith(".toml") else _shipped(name)
 
 
-@cache
-def _shipped(name: str) -> System:
-    """A file of dlscale's, which does not change while a program runs; claims load some of them a hundred times."""
-    return definitions.load(System, name, folder="systems")
+# Files of dlscale's do not change while a program runs; claims load some of them a hundred times.
+_shipped = cache(partial(definitions.load, System, folder="systems"))
 
 
 def facts(value: object, place: str = "") -> Iterator[tuple[str, Fact]]:

@@ -87,12 +87,8 @@ def test_attempts_are_counted_and_written_once(store, make_record):
     assert store.next_attempt(case) == 20
 
 
-def test_what_is_finished_has_a_good_attempt(store, make_record):
-    assert Store(store.folder / "nothing").finished() == set()
-    store.add(make_record(0, failure="died"))
-    store.add(make_record(1, failure="died"))
-    store.add(make_record(1, attempt=2))
-    assert store.finished() == {make_record(1).case.id}
+def test_a_folder_that_nothing_was_measured_into_has_no_records(store):
+    assert Store(store.folder / "nothing").load() == []
 
 
 def test_canaries_of_earlier_versions_are_in_no_study(store):
@@ -108,7 +104,7 @@ def test_an_invalid_file_is_named_and_the_others_are_read(store, make_record, co
     assert records == [make_record()]
     assert [one.path.name for one in bad] == ["other.1.json"]
     with pytest.raises(UsageError, match="invalid"):
-        store.finished()
+        store.load()
 
 
 @pytest.mark.parametrize(
