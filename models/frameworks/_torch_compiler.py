@@ -1,7 +1,7 @@
 """Torch's compiler, left out of processes that compile nothing (docs/decisions/0002).
 
-Torch's optimizers import `torch._dynamo` at their first call, compiled or not: 0.6 s of every start. Outside of
-compiled code what they call of it does nothing. DistributedDataParallel asks it for more, and loads it.
+Torch's optimizers, process groups and DistributedDataParallel call `torch._dynamo`, compiled or not: 0.6 s of every
+start to import it. Outside of compiled code what they call of it does nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,23 @@ import torch
 NAME = "torch._dynamo"
 
 
+class _Part(ModuleType):
+    """Stands for a module of the compiler; whatever else it is asked for is that of the real one."""
+
+    def __getattr__(self, name: str) -> Any:
+        _ = torch._dynamo.__path__  # the compiler first, or it would import this part twice
+        return getattr(importlib.import_module(self.__name__), name)
+
+
 class _NotLoaded(ModuleType):
-    """Stands for `torch._dynamo` until somebody asks it for more than optimizers do, which loads it."""
+    """Stands for `torch._dynamo` until somebody asks it for more than is called by training, which loads it."""
+
+    def __init__(self) -> None:
+        super().__init__(NAME)
+        self.utils, self.trace_rules = _Part(f"{NAME}.utils"), _Part(f"{NAME}.trace_rules")
+        # DistributedDataParallel asks which of its reducers to use, and would take another for compiled steps alone.
+        self.utils.get_optimize_ddp_mode = lambda: "ddp_optimizer"
+        self.trace_rules.clear_lru_cache = lambda: None  # of a group that is formed
 
     def disable(self, fn: Any = None, *_: Any, **__: Any) -> Any:
         """The function itself, or a decorator that returns it."""
@@ -40,6 +55,6 @@ def leave_out_compiler() -> None:
     spec = importlib.util.find_spec(NAME)
     if spec is None:
         return
-    stand_in = _NotLoaded(NAME)
+    stand_in = _NotLoaded()
     stand_in.__spec__, stand_in.__file__ = spec, spec.origin
     sys.modules[NAME] = torch._dynamo = stand_in
