@@ -16,7 +16,7 @@ import click
 from dlscale.analysis.finding import CELL_FIELDS, PLACE, Column
 from dlscale.analysis.findings import load_all
 from dlscale.benchmarks.cli import VERBS, cli
-from dlscale.benchmarks.cli.request import OPTIONS
+from dlscale.benchmarks.cli.options import OPTIONS
 from dlscale.benchmarks.study.settings import Option, variables
 from dlscale.collectives.capabilities import NAMES, capabilities
 from dlscale.models.frameworks import FRAMEWORKS

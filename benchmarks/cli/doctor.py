@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import FAILED_USAGE
+from dlscale.benchmarks.cli import FAILED_USAGE, say, show_table
 from dlscale.benchmarks.cli.options import Backends, json_option
-from dlscale.benchmarks.cli.streams import say, show_table
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.probe import Probe, Question, shows_gpus
 from dlscale.benchmarks.systems.start import Installation, find_installation

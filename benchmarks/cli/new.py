@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.streams import say
+from dlscale.benchmarks.cli import say
 from dlscale.models.own import SUFFIX
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlscale.base.quantities import format_seconds
 from dlscale.base.strings import plural
-from dlscale.benchmarks.cli.streams import say, show_table
+from dlscale.benchmarks.cli import say, show_table
 from dlscale.benchmarks.records.cell import SETTINGS, Case, curve_names
 from dlscale.benchmarks.study.plan import Launch, Plan
 

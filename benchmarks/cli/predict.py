@@ -18,9 +18,8 @@ from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.public_profiles import profile_of_file
 from dlscale.base.errors import UsageError
 from dlscale.base.strings import redact
-from dlscale.benchmarks.cli.options import Words, choose_study, json_option
+from dlscale.benchmarks.cli.options import Request, Words, choose_study, field_options, json_option
 from dlscale.benchmarks.cli.predictions import curves_of, public_profiles, show_curves
-from dlscale.benchmarks.cli.request import Request, field_options
 from dlscale.benchmarks.launch import probe
 from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER
 from dlscale.benchmarks.records.record import Record

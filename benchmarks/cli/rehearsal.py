@@ -13,8 +13,8 @@ import click
 from dlscale.analysis.predict import show
 from dlscale.analysis.predict.network import completed
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import say
 from dlscale.benchmarks.cli.predictions import curves_of, public_profiles, show_curves
-from dlscale.benchmarks.cli.streams import say
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import Job
 from dlscale.benchmarks.launch.campaign import Campaign

@@ -26,7 +26,7 @@ def resume(study: str | None, results: Path) -> int:
       dlscale resume weak-scaling-3a9f --results /scratch/results
     """  # noqa: D301
     # Here, because the help does not wait for them.
-    from dlscale.benchmarks.cli.run_here import run_here
+    from dlscale.benchmarks.cli.run import run_here
     from dlscale.benchmarks.cli.run_jobs import submit
     from dlscale.benchmarks.launch.campaign import prepare_campaign
     from dlscale.benchmarks.study.study import read_study_file

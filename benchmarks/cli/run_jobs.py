@@ -10,8 +10,8 @@ import click
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds
+from dlscale.benchmarks.cli import say, show_table
 from dlscale.benchmarks.cli.plan_table import say_plan
-from dlscale.benchmarks.cli.streams import say, show_table
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import Job, cut
 from dlscale.benchmarks.launch.campaign import Campaign, open_campaign

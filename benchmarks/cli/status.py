@@ -9,9 +9,8 @@ from typing import Any
 import click
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import FAILED_CASES
+from dlscale.benchmarks.cli import FAILED_CASES, say, show_table
 from dlscale.benchmarks.cli.options import json_option, results_option, study_folders
-from dlscale.benchmarks.cli.streams import say, show_table
 from dlscale.benchmarks.records.store import Store, load_records
 from dlscale.benchmarks.study.study import read_study_file
 

@@ -11,8 +11,8 @@ import click
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
+from dlscale.benchmarks.cli import say, show_table
 from dlscale.benchmarks.cli.options import json_option
-from dlscale.benchmarks.cli.streams import say, show_table
 from dlscale.benchmarks.systems.system import System, load_system
 
 

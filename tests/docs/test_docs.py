@@ -18,7 +18,7 @@ from dlscale.analysis.load import Study
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import VERBS, cli
-from dlscale.benchmarks.cli.request import OPTIONS
+from dlscale.benchmarks.cli.options import OPTIONS
 from dlscale.benchmarks.study import settings
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from dlscale.benchmarks.cli import report, run_here
+from dlscale.benchmarks.cli import plan_table, report
+from dlscale.benchmarks.cli import run as run_module
 from dlscale.benchmarks.cli.plan_table import counted, planned_rows
+from dlscale.benchmarks.launch import campaign
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.study import load_study
@@ -163,17 +165,17 @@ def shown(capsys, monkeypatch):
         monkeypatch.setenv("TERM", kind)
         if terminal:
             monkeypatch.setenv("FORCE_COLOR", "1")
-        monkeypatch.setattr(run_here, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+        monkeypatch.setattr(run_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
         plan = SimpleNamespace(
             study=load_study("weak-scaling"), num_launches=1, seconds=lambda launches: 10.0 * len(launches)
         )
         launch = SimpleNamespace(cell=record.case.cell, cases=[record.case])
         launches = [launch] * len(RECORDED)
-        monkeypatch.setattr(run_here, "open_campaign", lambda *_: nullcontext(launches))
-        monkeypatch.setattr(run_here, "say_plan", lambda *_: None)
+        monkeypatch.setattr(campaign, "open_campaign", lambda *_: nullcontext(launches))
+        monkeypatch.setattr(plan_table, "say_plan", lambda *_: None)
         monkeypatch.setattr(report, "show_study", lambda _: 0)
         store = SimpleNamespace(folder="here")
-        run_here.run_here(SimpleNamespace(plan=plan, run=run_launch, store=store, todo=list), {})
+        run_module.run_here(SimpleNamespace(plan=plan, run=run_launch, store=store, todo=list), {})
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().out)
 
     return show

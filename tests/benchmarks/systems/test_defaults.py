@@ -4,7 +4,7 @@ import pytest
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.request import request_of, study_of
+from dlscale.benchmarks.cli.options import request_of, study_of
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import load_system
