@@ -18,7 +18,11 @@ NAME = "torch._dynamo"
 
 
 class _Part(ModuleType):
-    """Stands for a module of the compiler; whatever else it is asked for is that of the real one."""
+    """Stands for a module of the compiler by what it is `given`; all else is that of the real one."""
+
+    def __init__(self, name: str, **given: Any) -> None:
+        super().__init__(name)
+        vars(self).update(given)
 
     def __getattr__(self, name: str) -> Any:
         _ = torch._dynamo.__path__  # the compiler first, or it would import this part twice
@@ -30,10 +34,11 @@ class _NotLoaded(ModuleType):
 
     def __init__(self) -> None:
         super().__init__(NAME)
-        self.utils, self.trace_rules = _Part(f"{NAME}.utils"), _Part(f"{NAME}.trace_rules")
         # DistributedDataParallel asks which of its reducers to use, and would take another for compiled steps alone.
-        self.utils.get_optimize_ddp_mode = lambda: "ddp_optimizer"
-        self.trace_rules.clear_lru_cache = lambda: None  # of a group that is formed
+        self.utils = _Part(f"{NAME}.utils", get_optimize_ddp_mode=lambda: "ddp_optimizer")
+        self.trace_rules = _Part(
+            f"{NAME}.trace_rules", clear_lru_cache=lambda: None
+        )  # where a group is formed
 
     def disable(self, fn: Any = None, *_: Any, **__: Any) -> Any:
         """The function itself, or a decorator that returns it."""
