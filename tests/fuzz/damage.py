@@ -167,7 +167,7 @@ def _retype(container: Any, key: Any, choice: random.Random) -> None:
 
 def _rescale(container: Any, key: Any, choice: random.Random) -> None:
     value = container[key]
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and abs(value) < 1e300:  # a larger whole number is no float
         with_sign = choice.choice([-1, 1, 1, 1000, 10**12, 1e-12, 1e200])
         container[key] = value * with_sign + choice.choice([0, 0, 1, 0.5])
     else:
