@@ -293,9 +293,16 @@ def _check_layout(file: EventFile, preset: Preset) -> None:
             f"found ({_commas(shape)}); choose another --preset, or {_remedy(preset)}"
         )
     # The RPV set's own type is not stated anywhere: both kinds of float are read.
-    if images.dtype.newbyteorder("=") != np.float32 and not (single and images.dtype == np.float64):
+    try:
+        kind = images.dtype.newbyteorder("=")
+    except DAMAGES as error:
         raise UsageError(
-            f"{file.path}: {file.layout.images!r} must be float32, found {images.dtype}; convert it, "
+            f"{file.path}: {file.layout.images!r} cannot be read ({reason(error)}); the file is damaged: copy or make "
+            "it again"
+        ) from error
+    if kind != np.float32 and not (single and kind == np.float64):
+        raise UsageError(
+            f"{file.path}: {file.layout.images!r} must be float32, found {kind}; convert it, "
             f"or {_remedy(preset)}"
         )
     if labels.shape != shape[:1] or labels.dtype.kind not in "biuf":
