@@ -44,8 +44,7 @@ _SLURM = Scheduler(
 )
 
 # Cobalt, as it ran Argonne's Theta and Cooley (its man pages and source, repository ido/cobalt). Both streams go to one
-# file, which Cobalt appends to. Cooley has a node file,
-# Theta the numbers of the nodes: 3829-3832,3840.
+# file, which Cobalt appends to. Cooley has a node file, Theta the numbers of the nodes: 3829-3832,3840.
 _COBALT = Scheduler(
     name="cobalt",
     id_variable="COBALT_JOBID",

@@ -88,8 +88,8 @@ def _say_environment(installation: Installation, probe: Probe, *, launcher: str)
     node = probe.node
     versions = ", ".join(f"{name} {version}" for name, version in probe.versions.items())
     say(f"environment {installation.name}: {versions}")
-    quota = f", of which a quota allows {node['quota_cores']}" if "quota_cores" in node else ""
-    say(f"machine: {node['num_cores']} cores of {node['cpu_model']}{quota}, {node['memory_gib']} GiB")
+    quota = f" (a quota allows {node['quota_cores']})" if "quota_cores" in node else ""
+    say(f"machine: {node['num_cores']} cores{quota} of {node['cpu_model']}, {node['memory_gib']} GiB")
     say(f"launcher: {launcher}")
     for seen in probe.gpus:
         between = f"; between them {seen.library}" if seen.names and seen.library else ""
