@@ -66,6 +66,12 @@ class Engine:
         byte of all that were tried.
         """
 
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """By operation: this rank's successful calls since it joined, and the bytes of their messages.
+
+        A message is the buffer of an allreduce or broadcast, the input of a reduce-scatter, the output of an allgather.
+        """
+
     @property
     def instruction_set(self) -> str: ...
     def allreduce(self, buffer: NDArray[Any], op: str = "sum", bfloat16: bool = False) -> None: ...

@@ -136,6 +136,14 @@ class Ring:
             for operation, up_to_bytes, variant, tried in self._engine.choices()
         ]
 
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """By operation: this rank's calls since it joined, and the bytes of their messages.
+
+        Calls by TensorFlow's operations are included. A message is the buffer of an allreduce or broadcast, the input
+        of a reduce-scatter, the output of an allgather. Never blocks, so any thread may ask.
+        """
+        return self._engine.counts()
+
     @property
     def c_interface(self) -> int:
         """Address of a DlscaleCollective (src/c_interface.hpp), valid as long as this object."""

@@ -90,6 +90,26 @@ def test_what_was_found_fastest_is_told(ring, world):
         assert "staged" in rates
 
 
+def test_calls_and_bytes_are_counted(ring, world):
+    communicator = ring(world, debug=True)  # whose own calls do not count
+    size, part = communicator.size, np.ones(3)
+    for _ in range(2):
+        communicator.allreduce(part)
+    communicator.reduce_scatter(np.ones(3 * size), part)
+    communicator.allgather(part, np.ones(3 * size))
+    communicator.broadcast(part)
+    with pytest.raises(ValueError, match="product"):
+        communicator.allreduce(part, "product")
+    communicator.close()
+    assert communicator.counts() == {
+        "allreduce": (2, 48),
+        "reduce_scatter": (1, 24 * size),
+        "allgather": (1, 24 * size),
+        "broadcast": (1, 24),
+        "barrier": (0, 0),
+    }
+
+
 def test_crowded_means_more_ranks_than_cpus_of_the_node(ring, world):
     communicator = ring(world)
     crowded = communicator.settings()["crowded"]

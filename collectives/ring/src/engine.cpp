@@ -71,14 +71,14 @@ void Engine::require_own_process() const {
       "or before the ring is joined");
 }
 
-template <typename Operation>
-void Engine::operate(Operation operation) {
+template <typename Work>
+void Engine::operate(Work work) {
   require_own_process();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!hierarchy_) throw std::runtime_error("this ring communicator is closed");
   if (failed_) throw std::runtime_error(kFailedBefore);
   try {
-    operation();
+    work();
   } catch (const std::invalid_argument&) {
     throw;  // refused before anything was sent, by all ranks
   } catch (const std::exception& error) {
@@ -88,18 +88,31 @@ void Engine::operate(Operation operation) {
   }
 }
 
+void Engine::note(Operation operation, std::size_t num_bytes) {
+  Counter& counter = counters_[static_cast<std::size_t>(operation)];
+  counter.num_calls.fetch_add(1, std::memory_order_relaxed);
+  counter.num_bytes.fetch_add(num_bytes, std::memory_order_relaxed);
+}
+
+Count Engine::count(Operation operation) const {
+  const Counter& counter = counters_[static_cast<std::size_t>(operation)];
+  return {counter.num_calls.load(std::memory_order_relaxed),
+          counter.num_bytes.load(std::memory_order_relaxed)};
+}
+
 void Engine::allreduce(std::byte* data, std::size_t count, Type type, Op op) {
   operate([&] {
     if (op == Op::average && is_integer(type)) {
       throw std::invalid_argument("an average of integers is no integer; give floats, or sum");
     }
     compare("allreduce", type, op, count, 0);
-    if (count == 0) return;
-    if (const SharedArray* array = shared_array_of(data, count * width(type))) {
+    const SharedArray* array = count ? shared_array_of(data, count * width(type)) : nullptr;
+    if (array) {
       hierarchy_->allreduce(*array, data, count, type, op);
-    } else {
+    } else if (count) {
       hierarchy_->allreduce(data, count, type, op);
     }
+    note(Operation::allreduce, count * width(type));
   });
 }
 
@@ -110,6 +123,7 @@ void Engine::reduce_scatter(const std::byte* input, std::byte* output, std::size
     }
     compare("reduce_scatter", type, op, count, 0);
     if (count) hierarchy_->reduce_scatter(input, output, count, type, op);
+    note(Operation::reduce_scatter, static_cast<std::size_t>(topology_.size) * count * width(type));
   });
 }
 
@@ -117,6 +131,7 @@ void Engine::allgather(const std::byte* input, std::byte* output, std::size_t co
   operate([&] {
     compare("allgather", type, Op::sum, count, 0);
     if (count) hierarchy_->allgather(input, output, count, type);
+    note(Operation::allgather, static_cast<std::size_t>(topology_.size) * count * width(type));
   });
 }
 
@@ -128,6 +143,7 @@ void Engine::broadcast(std::byte* data, std::size_t num_bytes, int root) {
     }
     compare("broadcast", Type::float32, Op::sum, num_bytes, root);
     if (num_bytes) hierarchy_->broadcast(data, num_bytes, root);
+    note(Operation::broadcast, num_bytes);
   });
 }
 
@@ -135,6 +151,7 @@ void Engine::barrier() {
   operate([&] {
     compare("barrier", Type::float32, Op::sum, 0, 0);
     hierarchy_->barrier();
+    note(Operation::barrier, 0);
   });
 }
 

@@ -3,6 +3,8 @@
 
 #include <mpi.h>
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,6 +28,16 @@ struct EngineOptions {
 
 // A buffer of every rank in memory that its node shares. It outlives the engine if somebody still holds it.
 using SharedBuffer = std::shared_ptr<SharedArray>;
+
+enum class Operation : std::uint8_t { allreduce, reduce_scatter, allgather, broadcast, barrier };
+inline constexpr std::size_t kNumOperations = 5;
+
+// Successful calls of one operation by this rank, and the bytes of their messages: of an allreduce's or
+// broadcast's buffer, a reduce-scatter's input, an allgather's output.
+struct Count {
+  std::uint64_t num_calls = 0;
+  std::uint64_t num_bytes = 0;
+};
 
 // So much memory could not be shared, on any rank; nothing else is harmed.
 struct NoMemory : std::invalid_argument {
@@ -62,6 +74,9 @@ class Engine {
   void broadcast(std::byte* data, std::size_t num_bytes, int root);
   void barrier();
 
+  // Since the ranks joined; any thread may ask at any time, also after `close`.
+  Count count(Operation operation) const;
+
   // Zeroed memory for `num_bytes`, on every rank; collective. An allreduce of a part of it, the same part on
   // all ranks, needs no staging: see Push. Throws NoMemory on all ranks.
   SharedBuffer share(std::size_t num_bytes);
@@ -72,8 +87,9 @@ class Engine {
 
  private:
   void require_own_process() const;
-  template <typename Operation>
-  void operate(Operation operation);
+  template <typename Work>
+  void operate(Work work);
+  void note(Operation operation, std::size_t num_bytes);
   void compare(const char* name, Type type, Op op, std::size_t count, int root);
   const SharedArray* shared_array_of(const std::byte* data, std::size_t num_bytes) const;
 
@@ -84,6 +100,10 @@ class Engine {
   std::unique_ptr<Hierarchy> hierarchy_;  // none: closed
   bool debug_;
   bool failed_ = false;
+  struct Counter {
+    std::atomic<std::uint64_t> num_calls{0}, num_bytes{0};
+  };
+  std::array<Counter, kNumOperations> counters_;
   unsigned generation_;  // of the process: a fork makes a new one
   std::mutex mutex_;
   std::string obstacle_to_huge_pages_ = "no own memory was made";

@@ -2,6 +2,7 @@
 #include <mpi.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -123,6 +125,19 @@ std::string library_version() {
   int length = 0;
   MPI_Get_library_version(text, &length);
   return {text, static_cast<std::size_t>(length)};
+}
+
+using Counts = std::map<std::string, std::pair<std::uint64_t, std::uint64_t>>;
+
+Counts counts(const Engine& engine) {
+  static constexpr std::array<const char*, dlscale::kNumOperations> kNames = {
+      "allreduce", "reduce_scatter", "allgather", "broadcast", "barrier"};
+  Counts all;
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    const dlscale::Count count = engine.count(static_cast<dlscale::Operation>(i));
+    all[kNames[i]] = {count.num_calls, count.num_bytes};
+  }
+  return all;
 }
 
 // Operation, messages up to how many bytes, the fastest variant, and the seconds per byte of all that were
@@ -248,6 +263,7 @@ NB_MODULE(_engine, m) {
       .def_prop_ro("obstacle_to_single_copies", &Engine::obstacle_to_single_copies)
       .def_prop_ro("obstacle_to_huge_pages", &Engine::obstacle_to_huge_pages)
       .def("choices", &choices)
+      .def("counts", &counts)
       .def_prop_ro("instruction_set", &Engine::instruction_set)
       .def("allreduce", &allreduce, "buffer"_a, "op"_a = "sum", "bfloat16"_a = false)
       .def("reduce_scatter", &reduce_scatter, "buffer"_a, "output"_a, "op"_a = "sum", "bfloat16"_a = false)
