@@ -11,11 +11,12 @@ import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeVar, cast
 
 from pydantic import AfterValidator
 
 LONGEST_NAME = 120
+T = TypeVar("T")
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@+-]{{0,{LONGEST_NAME - 1}}}")
 # Control characters but for new lines and tabs, halves of characters, and what is not seen, such as letters without a
 # width, or changes the direction of what is: https://www.unicode.org/reports/tr36/#Bidirectional_Text_Spoofing.
@@ -74,9 +75,18 @@ def _moment(value: str) -> str:
 Moment = Annotated[str, AfterValidator(_moment)]  # ISO 8601
 
 
-def redact(text: str) -> str:
-    """`text` without the user's home folder and name, the working folder, the checkout's, and passwords in URLs."""
-    text = _USER_OF_URL.sub("", text)
+def redact(value: T) -> T:
+    """`value` without the user's home folder and name, the working folder, the checkout's, and passwords in URLs.
+
+    So it is with every string in lists and dictionaries.
+    """
+    if isinstance(value, dict):
+        return cast("T", {name: redact(item) for name, item in value.items()})
+    if isinstance(value, list):
+        return cast("T", [redact(item) for item in value])
+    if not isinstance(value, str):
+        return value
+    text = _USER_OF_URL.sub("", value)
     # In containers some users have neither HOME nor an entry in the password file: then it stays "~".
     home, folders = os.path.expanduser("~"), {CHECKOUT: "<checkout>", str(Path.cwd()): "."}
     for folder in sorted(folders.keys() - {"/"}, key=len, reverse=True):
@@ -88,13 +98,4 @@ def redact(text: str) -> str:
         pattern = rf"(?<![A-Za-z0-9]){re.escape(user)}(?![A-Za-z0-9])"
         # Earlier redactions stay as they are, also for a user whose name is "user".
         text = "<user>".join(re.sub(pattern, "<user>", piece) for piece in text.split("<user>"))
-    return text
-
-
-def redacted(value: Any) -> Any:
-    """`value` with every string in it redacted, inside lists and dictionaries too."""
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, dict):
-        return {name: redacted(item) for name, item in value.items()}
-    return [redacted(item) for item in value] if isinstance(value, list) else value
+    return cast("T", text)

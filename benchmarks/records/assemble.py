@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dlscale.base.definitions import first_problem
-from dlscale.base.strings import redacted
+from dlscale.base.strings import redact
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.record import (
     Checkpoint,
@@ -70,7 +70,7 @@ def assemble(
         failure = Failure(kind="error", rank=None, message=message)
     else:
         texts = {"message": failure.message, "log_tail": failure.log_tail}
-        failure = failure.model_copy(update=redacted(texts))
+        failure = failure.model_copy(update=redact(texts))
     machines = {rank.boot_id for rank in ranks}
     try:
         record = Record.model_validate(
@@ -103,7 +103,7 @@ def _gates(workers: Sequence[RankSpool], index: int) -> list[Gate]:
     per_rank = [spool.of(Gate, index) for spool in workers]
     gates = {gate.name: gate for gate in max(per_rank, key=len)}
     gates |= {gate.name: gate for own in per_rank for gate in own if not gate.passed}
-    return [gate.model_copy(update={"detail": redacted(gate.detail)}) for gate in gates.values()]
+    return [gate.model_copy(update={"detail": redact(gate.detail)}) for gate in gates.values()]
 
 
 def _results(workers: Sequence[RankSpool], index: int, *, split: int) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _results(workers: Sequence[RankSpool], index: int, *, split: int) -> dict[st
     return {
         **known,
         **({name: getattr(results[0], name) for name in Outcome.model_fields} if results else {}),
-        "backend_settings": redacted(settings),
+        "backend_settings": redact(settings),
         "checkpoints": first.of(Checkpoint, index),
         "resumed": first.first(Resumption, index),
         "solution": ended and Solution(**dict(ended), evaluations=first.of(Evaluation, index)),
@@ -204,9 +204,9 @@ def _places(
                 node=info.node,
                 load_after=end and end.load,
                 throttled_after=end.num_throttled if end else 0,
-                **redacted(dict(node)),
+                **redact(dict(node)),
             )
         for reading in spool.of(EnergyReading, index) if info.local_rank == 0 else ():
-            place = {"rank": spool.rank, "node": info.node, "reason": redacted(reading.reason)}
+            place = {"rank": spool.rank, "node": info.node, "reason": redact(reading.reason)}
             energy.append(reading.model_copy(update=place))
     return ranks, list(nodes.values()), energy

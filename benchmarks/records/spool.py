@@ -209,21 +209,16 @@ def read_spools(folder: Path, num_ranks: int) -> list[RankSpool]:
         for number, line in enumerate(lines, start=1):
             head = _HEAD.match(line)
             case = int(head[2]) if head and head[2] else None
+            kind = head[1].decode() if head else ""
             try:
-                spool.events.append((case, _event(line, head)))
+                if head is None or kind not in TYPES:
+                    raise ValueError(
+                        f"unknown event {kind[:40]!r}" if head else "it does not begin as an event"
+                    )
+                event = TYPES[kind].model_validate_json(b"{" + line[head.end() :], strict=True)
+                spool.events.append((case, event))
+            except ValidationError as error:
+                spool.damage.append((case, f"{name}, line {number}: event {kind}, {first_problem(error)}"))
             except ValueError as error:
                 spool.damage.append((case, f"{name}, line {number}: {error}"))
     return spools
-
-
-def _event(line: bytes, head: re.Match[bytes] | None) -> Event:
-    """Raises ValueError for a line that is not a known event with its fields, each of its type."""
-    if head is None:
-        raise ValueError("it does not begin as an event")
-    name = head[1].decode()
-    if name not in TYPES:
-        raise ValueError(f"unknown event {name[:40]!r}")
-    try:
-        return TYPES[name].model_validate_json(b"{" + line[head.end() :], strict=True)
-    except ValidationError as error:
-        raise ValueError(f"event {name}, {first_problem(error)}") from None
