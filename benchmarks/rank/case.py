@@ -6,28 +6,33 @@ That is the real one, or the same on resident tensors; other measurements are in
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from dlscale.benchmarks.rank.audit import ReplayAudit
+from dlscale.benchmarks.rank.checkpoints import TrainingRun
 from dlscale.benchmarks.rank.deviation import bounds_for
 from dlscale.benchmarks.rank.gates import training_gates
 from dlscale.benchmarks.rank.measure import CommunicatorControl, measure
 from dlscale.benchmarks.rank.observers import Observer
 from dlscale.benchmarks.rank.reference import AuditedTraining
 from dlscale.benchmarks.rank.spec import LaunchSpec
-from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.cell import Cell, Setting
 from dlscale.benchmarks.records.record import Gate, StateBytes
 from dlscale.benchmarks.records.spool import CaseResult, Event, MeasuredWindow, Phase, SpoolWriter
 from dlscale.collectives import Backend, Trainer
 from dlscale.collectives.algorithms.registry import round_steps
-from dlscale.collectives.backend import StaleTrainer
+from dlscale.collectives.backend import BUCKET_SIZES, StaleTrainer
 from dlscale.collectives.control import Communicator
 from dlscale.collectives.neighbours import CarriedNeighbours
+from dlscale.collectives.sharding import NONE
 from dlscale.models.parallel import Neighbours
+from dlscale.models.weights import WEIGHT
 from dlscale.models.workload import Replica, ReplicaFactory, Shard
+
+ELEMENT_BYTES = 4  # gradients are float32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +120,22 @@ class CaseRun:
         finally:
             trainer.close()
 
+    def saving(self, trainer: Trainer) -> TrainingRun | None:
+        """The training over all its launches; None where it is neither saved nor resumed. Raises UsageError."""
+        context, spec = self.context, self.context.spec
+        folder = spec.checkpoints_of(spec.cases[self.index])
+        if folder is None:
+            return None
+        return TrainingRun(
+            trainer,
+            spec.rules.checkpoint_every,
+            folder,
+            control=context.control,
+            world=context.world,
+            write=self.write,
+            gathers=context.backend.shard != NONE,
+        )
+
     def audited(self, trainer: Trainer, replicas: Sequence[Replica], **more: Any) -> AuditedTraining:
         """What an audit needs of a trainer that holds the first of `replicas`, and `more` of its fields."""
         context, compressed = self.context, self.context.backend.compressor is not None
@@ -167,11 +188,7 @@ def measure_training(case: CaseRun) -> list[Gate]:
     """Time the case's training, audited between its windows (`case.Measurement`)."""
     context, backend, cell = case.context, case.context.backend, case.cell
     with case.trainer() as (trainer, replicas):
-        saving = None
-        if context.spec.checkpoints:
-            from dlscale.benchmarks.rank.checkpoints import training_run
-
-            saving = training_run(case, trainer)
+        saving = case.saving(trainer)
         passed = saving.passed if saving else lambda _: None
         audit = ReplayAudit(case.audited(trainer, replicas, make_reference=case.reference, passed=passed))
         steady = measure(
@@ -193,8 +210,31 @@ def measure_training(case: CaseRun) -> list[Gate]:
         with case.auditing():
             gates = [*audit.gates(), *training_gates(backend, trainer, control=context.world)]
         if context.bucket_bytes is not None:
-            from dlscale.benchmarks.rank.controls import bucket_bytes_of
-
             context.bucket_bytes[:] = bucket_bytes_of(trainer)
         case.end_training(trainer, replicas, steady=steady)
         return gates
+
+
+def bucket_bytes_of(trainer: Trainer) -> list[int]:
+    """Bytes of each exchange of a trainer's step, in order."""
+    held = trainer.held(slots=False)
+    weights = [array for name, array in held.items() if name.startswith(f"{WEIGHT}.")]
+    return bucket_sizes(trainer.settings(), sum(weight.size for weight in weights) * ELEMENT_BYTES)
+
+
+def bucket_sizes(settings: Mapping[str, Setting], gradient_bytes: int) -> list[int]:
+    """Bytes of each exchange of a training's step, in order, by the settings of the training's trainer.
+
+    A bucket that passes through a staging buffer is exchanged in pieces of its size. Where gradients are fused as they
+    come, as Horovod does, the sizes are those of gradients that are all there. A trainer without such
+    settings exchanges all at once. Raises ValueError for a setting that is no list of sizes.
+    """
+    sizes = [gradient_bytes]
+    if BUCKET_SIZES in settings:
+        sizes = [int(size) for size in str(settings[BUCKET_SIZES]).split(",")]
+    limit = int(settings.get("staging_bytes", 0) or settings.get("fusion_threshold_bytes", 0))
+    pieces = []
+    for size in sizes:
+        whole, rest = divmod(size, limit or size)
+        pieces += [limit or size] * whole + [rest] * (rest > 0)
+    return pieces

@@ -14,11 +14,9 @@ from typing import Any
 
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, refuse_links, write_atomically
-from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.measure import CommunicatorControl
 from dlscale.benchmarks.records.record import Checkpoint, Resumption
 from dlscale.collectives import Trainer
-from dlscale.collectives.sharding import NONE
 from dlscale.models.workload import State
 
 FILE = re.compile(r"step-(\d{10})\.safetensors")
@@ -101,23 +99,6 @@ class TrainingRun:
             f"the checkpoint in {self._folder} belongs to another training ({' '.join(str(error).split())[:200]}); "
             "delete it, and the training begins anew"
         )
-
-
-def training_run(case: CaseRun, trainer: Trainer) -> TrainingRun | None:
-    """The training of a case over its launches; None where it is neither saved nor resumed. Raises UsageError."""
-    context = case.context
-    folder = context.spec.checkpoints_of(context.spec.cases[case.index])
-    if folder is None:
-        return None
-    return TrainingRun(
-        trainer,
-        context.spec.rules.checkpoint_every,
-        folder,
-        control=context.control,
-        world=context.world,
-        write=case.write,
-        gathers=context.backend.shard != NONE,
-    )
 
 
 def save_checkpoint(folder: Path, state: State, *, step: int, notes: str = "") -> int:

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlscale.benchmarks.rank.case import CaseRun
+from dlscale.benchmarks.rank.case import ELEMENT_BYTES, CaseRun, bucket_bytes_of
 from dlscale.benchmarks.rank.measure import Emit, Steppable, measure
 from dlscale.benchmarks.rank.reference import num_wrong_samples
-from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import MeasuredWindow
-from dlscale.collectives.backend import BUCKET_SIZES, Trainer
-from dlscale.models.weights import NUM_DRAWN, WEIGHT
+from dlscale.models.weights import NUM_DRAWN
 
 if TYPE_CHECKING:
     from dlscale.collectives.backend import Collective
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from dlscale.models.parallel import Neighbours
     from dlscale.models.workload import Replica, Shard
 
-ELEMENT_BYTES = 4  # gradients are float32
 SHORTER_WINDOWS = 5  # an exchange and a fetch are shorter than a step: so are their windows
 # Where a launch trains nothing; DistributedDataParallel cuts its buckets anew after the first.
 STEPS_OF_A_TRAINING = 3
@@ -111,31 +108,6 @@ def _bucket_bytes_of_a_training(case: CaseRun) -> list[int]:
             trainer.step()
         trainer.synchronize()
         return bucket_bytes_of(trainer)
-
-
-def bucket_bytes_of(trainer: Trainer) -> list[int]:
-    """Bytes of each exchange of a trainer's step, in order."""
-    held = trainer.held(slots=False)
-    weights = [array for name, array in held.items() if name.startswith(f"{WEIGHT}.")]
-    return bucket_sizes(trainer.settings(), sum(weight.size for weight in weights) * ELEMENT_BYTES)
-
-
-def bucket_sizes(settings: Mapping[str, Setting], gradient_bytes: int) -> list[int]:
-    """Bytes of each exchange of a training's step, in order, by the settings of the training's trainer.
-
-    A bucket that passes through a staging buffer is exchanged in pieces of its size. Where gradients are fused as they
-    come, as Horovod does, the sizes are those of gradients that are all there. A trainer without such
-    settings exchanges all at once. Raises ValueError for a setting that is no list of sizes.
-    """
-    sizes = [gradient_bytes]
-    if BUCKET_SIZES in settings:
-        sizes = [int(size) for size in str(settings[BUCKET_SIZES]).split(",")]
-    limit = int(settings.get("staging_bytes", 0) or settings.get("fusion_threshold_bytes", 0))
-    pieces = []
-    for size in sizes:
-        whole, rest = divmod(size, limit or size)
-        pieces += [limit or size] * whole + [rest] * (rest > 0)
-    return pieces
 
 
 class ExchangeOnly:

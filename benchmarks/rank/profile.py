@@ -12,8 +12,7 @@ from typing import cast
 
 import numpy as np
 
-from dlscale.benchmarks.rank.case import CaseRun
-from dlscale.benchmarks.rank.controls import ELEMENT_BYTES
+from dlscale.benchmarks.rank.case import ELEMENT_BYTES, CaseRun
 from dlscale.benchmarks.rank.gates import training_gates
 from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.records.record import (

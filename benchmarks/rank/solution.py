@@ -14,7 +14,7 @@ from pydantic import NonNegativeFloat
 
 from dlscale.base.definitions import Frozen
 from dlscale.benchmarks.rank.case import CaseRun
-from dlscale.benchmarks.rank.checkpoints import TrainingRun, training_run
+from dlscale.benchmarks.rank.checkpoints import TrainingRun
 from dlscale.benchmarks.rank.evaluations import Evaluator, TargetAudit
 from dlscale.benchmarks.rank.gates import training_gates
 from dlscale.benchmarks.rank.measure import SHORTEST_STEP, time_window
@@ -38,7 +38,7 @@ def train_to_target(case: CaseRun) -> list[Gate]:
     with case.trainer() as (trainer, replicas):
         source, facts = context.spec.source(cell), context.spec.facts(cell)
         evaluator = Evaluator(cell, source, case.reference(), world=context.world, facts=facts)
-        saving = training_run(case, trainer)
+        saving = case.saving(trainer)
         steps = ScheduledTrainer(trainer, replicas[0], cell, begin=saving.step if saving else 0)
         training = case.audited(
             trainer,

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.rank.case import bucket_sizes
 from dlscale.benchmarks.rank.checkpoints import share_checkpoint
-from dlscale.benchmarks.rank.controls import STEPS_OF_A_TRAINING, ExchangeOnly, bucket_sizes
+from dlscale.benchmarks.rank.controls import STEPS_OF_A_TRAINING, ExchangeOnly
 from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import connect

@@ -5,7 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.controls import ExchangeOnly, HalosOnly, bucket_sizes
+from dlscale.benchmarks.rank.case import bucket_sizes
+from dlscale.benchmarks.rank.controls import ExchangeOnly, HalosOnly
 from dlscale.collectives.neighbours import Call, CarriedNeighbours
 from tests.benchmarks.rank.threads import ALONE
 from tests.replica_threads import in_threads
