@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dlscale.analysis.text import interval
+from dlscale.collectives.capabilities import ROWS
 
 if TYPE_CHECKING:  # importing it takes half a second, which numbers without a figure need not
     from matplotlib.axes import Axes as Axes
@@ -20,18 +21,7 @@ if TYPE_CHECKING:  # importing it takes half a second, which numbers without a f
 else:
     Axes = Any
 
-LOOKS = {
-    "none": ("#000000", "o"),
-    "ring": ("#0072B2", "s"),
-    "mpi": ("#D55E00", "^"),
-    "gloo": ("#009E73", "D"),
-    "nccl": ("#E69F00", "v"),
-    "horovod": ("#CC79A7", "P"),
-    "tf_collective": ("#56B4E9", "X"),
-    "grpc_ps": ("#999933", "h"),
-    "mpi_ps": ("#882255", "p"),
-    "xccl": ("#332288", "<"),
-}
+LOOKS = {row.name: row.look for row in ROWS}  # (colour, marker)
 PHASES = (  # of parts of one thing
     *("#BBBBBB", "#777777", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#9999DD"),
 )

@@ -1,41 +1,59 @@
-"""What each backend can do: everything that asks, asks the table here."""
+"""The table of backends: what each can do, and all else that depends on a backend's name."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from dlscale.base.errors import UsageError, unknown
+
+# How gradients travel, which predictions model: not at all; in buckets over a collective of MPI's or of the ring's
+# engine, of DistributedDataParallel, or as Horovod fuses them; all at once; to servers, at once or chunk by chunk.
+Exchange = Literal["none", "buckets", "ring", "ddp", "horovod", "whole", "servers", "chunks"]
+
+BOTH = ("torch", "tensorflow")
+OVER_COLLECTIVES = ("sync", "easgd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a backend can do. `collective`: the frameworks in which it also has operations on host buffers.
-
-    `algorithms`: those of `algorithms.registry` that it carries. `delayed`: it can delay gradients by one step when
-    asked to; `Backend.delay` says whether it does. `asynchronous` likewise, `Backend.asynchronous`. `shards`: of
-    `sharding.NAMES` those that it carries beside none, in torch. `torch_distributed`: in torch, over a process
-    group of torch.distributed. `once`: a process can connect it only once, and before the framework computes.
-    `open_ports`: its sockets are unauthenticated.
-    `install`: the command that gets it where it is missing; empty means that it comes with the environment.
-    """
+    """A backend's row. Lists of frameworks say in which of them it can."""
 
     name: str
     summary: str
+    module: str = (
+        ""  # below `collectives`: "folder.file", or "file:object" of several in it; empty: as the name
+    )
     frameworks: tuple[str, ...]
     devices: tuple[str, ...] = ("cpu",)
-    collective: tuple[str, ...] = ()
-    algorithms: tuple[str, ...] = ("sync",)
-    shards: tuple[str, ...] = ()
-    torch_distributed: bool = False
-    exchanges: bool = True  # False: the control without any exchange of gradients
-    delayed: bool = False
-    asynchronous: bool = False
+    collective: tuple[str, ...] = ()  # frameworks with operations on host buffers too
+    algorithms: tuple[str, ...] = ("sync",)  # of `algorithms.NAMES`
+    shards: tuple[str, ...] = ()  # of `sharding.NAMES`, beside none, in torch
+    keras: bool = True  # trains a user's own Keras model
+    splits: tuple[str, ...] = BOTH  # frameworks in which ranks can share a sample by rows
+    torch_distributed: bool = False  # in torch, over a process group of torch.distributed
+    exchange: Exchange = "buckets"
+    delayed: bool = False  # can delay gradients by one step; `Backend.delay` says whether it does
+    asynchronous: bool = False  # can let ranks go on alone; `Backend.asynchronous` says whether it does
     servers: bool = False
-    once: bool = False
-    open_ports: bool = False
+    servers_update: bool = False  # by optimizers of the servers' own
+    once: bool = False  # a process can connect it only once, and before the framework computes
+    open_ports: bool = False  # its sockets are unauthenticated
     needs_mpi: bool = False  # its ranks must be those of an MPI
-    install: str = ""
+    packages: tuple[str, ...] = ()  # whose versions are recorded
+    install: str = ""  # the command that gets it where it is missing; empty: it comes with the environment
     untried: str = ""  # what nobody has seen of it, in words
+    reference: bool = False  # the one that others are compared with where nothing says which
+    predicted_as: Mapping[str, str] = field(
+        default_factory=dict
+    )  # {framework: whose links its exchange is taken for}
+    look: tuple[str, str] = ("#444444", "*")  # colour and marker in figures
+
+    @property
+    def exchanges(self) -> bool:
+        """False: the control without any exchange of gradients."""
+        return self.exchange != "none"
 
     @property
     def between_gpus(self) -> bool:
@@ -43,118 +61,148 @@ class Capabilities:
         return "cpu" not in self.devices
 
 
-NAMES = ("none", "mpi", "gloo", "ring", "horovod", "grpc_ps", "mpi_ps", "tf_collective", "nccl", "xccl")
+ROWS = (
+    Capabilities(
+        name="none",
+        summary="no exchange of gradients: the control",
+        frameworks=BOTH,
+        devices=("cpu", "gpu"),
+        exchange="none",
+        look=("#000000", "o"),
+    ),
+    Capabilities(
+        name="mpi",
+        summary="MPI_Allreduce of the installed MPI: the plain baseline",
+        frameworks=BOTH,
+        devices=("cpu", "gpu"),
+        collective=BOTH,
+        algorithms=OVER_COLLECTIVES,
+        shards=("optimizer",),
+        delayed=True,
+        needs_mpi=True,
+        look=("#D55E00", "^"),
+    ),
+    Capabilities(
+        name="gloo",
+        module="torch_distributed:gloo",
+        summary="torch.distributed with Gloo under DistributedDataParallel",
+        frameworks=("torch",),
+        devices=("cpu", "gpu"),
+        collective=("torch",),
+        algorithms=OVER_COLLECTIVES,
+        shards=("optimizer", "parameters"),
+        torch_distributed=True,
+        exchange="ddp",
+        open_ports=True,
+        look=("#009E73", "D"),
+    ),
+    Capabilities(
+        name="ring",
+        summary="our native ring allreduce in C++ over MPI",
+        frameworks=BOTH,
+        devices=("cpu", "gpu"),
+        collective=BOTH,
+        algorithms=OVER_COLLECTIVES,
+        shards=("optimizer",),
+        exchange="ring",
+        delayed=True,
+        needs_mpi=True,
+        reference=True,
+        look=("#0072B2", "s"),
+    ),
+    Capabilities(
+        name="horovod",
+        summary="Horovod over MPI, oneCCL or NCCL",
+        frameworks=BOTH,
+        devices=("cpu", "gpu"),
+        collective=("torch",),
+        algorithms=OVER_COLLECTIVES,
+        exchange="horovod",
+        needs_mpi=True,
+        packages=("horovod", "oneccl-cpu", "impi-rt"),
+        install="make horovod",
+        look=("#CC79A7", "P"),
+    ),
+    Capabilities(
+        name="grpc_ps",
+        summary="parameter servers over gRPC: TensorFlow's own, and ours for torch",
+        frameworks=BOTH,
+        devices=("cpu", "gpu"),
+        keras=False,
+        splits=("torch",),
+        exchange="chunks",
+        asynchronous=True,
+        servers=True,
+        servers_update=True,
+        open_ports=True,
+        needs_mpi=True,
+        packages=("grpcio",),
+        predicted_as={"torch": "ring", "tensorflow": "ring"},
+        look=("#999933", "h"),
+    ),
+    Capabilities(
+        name="mpi_ps",
+        summary="parameter servers over MPI, ours for both frameworks",
+        frameworks=BOTH,
+        algorithms=("sync", "easgd", "downpour"),
+        exchange="servers",
+        asynchronous=True,
+        servers=True,
+        needs_mpi=True,
+        predicted_as={"torch": "mpi", "tensorflow": "mpi"},
+        look=("#882255", "p"),
+    ),
+    Capabilities(
+        name="tf_collective",
+        summary="TensorFlow's own ring over gRPC under MultiWorkerMirroredStrategy",
+        frameworks=("tensorflow",),
+        keras=False,
+        exchange="whole",
+        once=True,
+        open_ports=True,
+        look=("#56B4E9", "X"),
+    ),
+    Capabilities(
+        name="nccl",
+        module="torch_distributed:nccl",
+        summary="NCCL between GPUs, under DistributedDataParallel and MultiWorkerMirroredStrategy",
+        frameworks=BOTH,
+        devices=("gpu",),
+        shards=("parameters",),
+        keras=False,
+        torch_distributed=True,
+        exchange="ddp",
+        once=True,
+        open_ports=True,
+        install="an environment of GPU builds, then make gpu-check",
+        predicted_as={"torch": "gloo", "tensorflow": "tf_collective"},
+        look=("#E69F00", "v"),
+    ),
+    Capabilities(
+        name="xccl",
+        module="torch_distributed:xccl",
+        summary="oneCCL between Intel's GPUs, by torch's xccl under DistributedDataParallel",
+        frameworks=("torch",),
+        devices=("gpu",),
+        torch_distributed=True,
+        exchange="ddp",
+        once=True,
+        open_ports=True,
+        install="a torch with XPU, as docs/gpu.md has it",
+        untried="never tried: no GPU of Intel has run it yet",
+        predicted_as={"torch": "gloo"},
+        look=("#332288", "<"),
+    ),
+)
 
-OVER_COLLECTIVES = ("sync", "easgd")
-
-TABLE = {
-    row.name: row
-    for row in (
-        Capabilities(
-            name="none",
-            summary="no exchange of gradients: the control",
-            frameworks=("torch", "tensorflow"),
-            devices=("cpu", "gpu"),
-            exchanges=False,
-        ),
-        Capabilities(
-            name="mpi",
-            summary="MPI_Allreduce of the installed MPI: the plain baseline",
-            frameworks=("torch", "tensorflow"),
-            devices=("cpu", "gpu"),
-            collective=("torch", "tensorflow"),
-            algorithms=OVER_COLLECTIVES,
-            shards=("optimizer",),
-            delayed=True,
-            needs_mpi=True,
-        ),
-        Capabilities(
-            name="gloo",
-            summary="torch.distributed with Gloo under DistributedDataParallel",
-            frameworks=("torch",),
-            devices=("cpu", "gpu"),
-            collective=("torch",),
-            algorithms=OVER_COLLECTIVES,
-            shards=("optimizer", "parameters"),
-            torch_distributed=True,
-            open_ports=True,
-        ),
-        Capabilities(
-            name="ring",
-            summary="our native ring allreduce in C++ over MPI",
-            frameworks=("torch", "tensorflow"),
-            devices=("cpu", "gpu"),
-            collective=("torch", "tensorflow"),
-            algorithms=OVER_COLLECTIVES,
-            shards=("optimizer",),
-            delayed=True,
-            needs_mpi=True,
-        ),
-        Capabilities(
-            name="horovod",
-            summary="Horovod over MPI, oneCCL or NCCL",
-            frameworks=("torch", "tensorflow"),
-            devices=("cpu", "gpu"),
-            collective=("torch",),
-            algorithms=OVER_COLLECTIVES,
-            needs_mpi=True,
-            install="make horovod",
-        ),
-        Capabilities(
-            name="grpc_ps",
-            summary="parameter servers over gRPC: TensorFlow's own, and ours for torch",
-            frameworks=("torch", "tensorflow"),
-            devices=("cpu", "gpu"),
-            asynchronous=True,
-            servers=True,
-            open_ports=True,
-            needs_mpi=True,
-        ),
-        Capabilities(
-            name="mpi_ps",
-            summary="parameter servers over MPI, ours for both frameworks",
-            frameworks=("torch", "tensorflow"),
-            algorithms=("sync", "easgd", "downpour"),
-            asynchronous=True,
-            servers=True,
-            needs_mpi=True,
-        ),
-        Capabilities(
-            name="tf_collective",
-            summary="TensorFlow's own ring over gRPC under MultiWorkerMirroredStrategy",
-            frameworks=("tensorflow",),
-            once=True,
-            open_ports=True,
-        ),
-        Capabilities(
-            name="nccl",
-            summary="NCCL between GPUs, under DistributedDataParallel and MultiWorkerMirroredStrategy",
-            frameworks=("torch", "tensorflow"),
-            devices=("gpu",),
-            shards=("parameters",),
-            torch_distributed=True,
-            once=True,
-            open_ports=True,
-            install="an environment of GPU builds, then make gpu-check",
-        ),
-        Capabilities(
-            name="xccl",
-            summary="oneCCL between Intel's GPUs, by torch's xccl under DistributedDataParallel",
-            untried="never tried: no GPU of Intel has run it yet",
-            frameworks=("torch",),
-            devices=("gpu",),
-            torch_distributed=True,
-            once=True,
-            open_ports=True,
-            install="a torch with XPU, as docs/gpu.md has it",
-        ),
-    )
-}
+TABLE = {row.name: row for row in ROWS}
+NAMES = tuple(TABLE)
+REFERENCE = next(row.name for row in ROWS if row.reference)
 
 
 def capabilities(name: str) -> Capabilities:
     """The row of a backend. Raises UsageError for an unknown name."""
-    if name not in NAMES:
+    if name not in TABLE:
         raise UsageError(unknown("backend", name, NAMES))
     return TABLE[name]
 

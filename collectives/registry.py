@@ -48,7 +48,7 @@ def connect(
     check_algorithm(name, known, framework=framework, algorithm=algorithm)
     check_sharding(name, known, framework=framework, shard=shard, algorithm=algorithm)
     rules = read_algorithm(algorithm, algorithm_options)
-    module = _module(name)
+    module = backend_module(name)
     if not row.servers:
         backend: Backend = module.connect(control=control, framework=framework, options=known)
         if shard != NONE:
@@ -77,7 +77,7 @@ def serve(
     check_framework(row, framework)
     check_algorithm(name, known, framework=framework, algorithm=algorithm)
     rules = read_algorithm(algorithm, algorithm_options)
-    _module(name).serve(job=job, framework=framework, options=known, **_rules_for(row, rules))
+    backend_module(name).serve(job=job, framework=framework, options=known, **_rules_for(row, rules))
 
 
 def _rules_for(row: Capabilities, rules: Any) -> dict[str, Any]:
@@ -91,20 +91,19 @@ def preload(name: str, framework: str) -> None:
     Raises UsageError if it is not installed here.
     """
     check_framework(capabilities(name), framework)
-    if load := getattr(_module(name), "preload", None):
+    if load := getattr(backend_module(name), "preload", None):
         load(framework)
 
 
 def check_options(name: str, options: Mapping[str, str | int | float | bool]) -> None:
     """Returns if the backend has these options; `check_setup` tells whether they fit a launch. Raises UsageError."""
-    module = _module(name)
+    module = backend_module(name)
     read_kinds(getattr(module, "OPTION_KINDS", None) or (module.Options,), options, backend=name)
 
 
 def check_setup(name: str, options: Mapping[str, str | int | float | bool], setup: Setup) -> None:
     """Returns if ranks would accept these options in that setup; asked before anything starts. Raises UsageError."""
-    module = importlib.import_module(f"dlscale.collectives.{name}")
-    if check := getattr(module, "check_setup", None):
+    if check := getattr(backend_module(name), "check_setup", None):
         check(dict(options), setup)
 
 
@@ -157,8 +156,11 @@ def check_framework(row: Capabilities, framework: str) -> None:
         )
 
 
-def _module(name: str) -> Any:
-    return importlib.import_module(f"dlscale.collectives.{name}")
+def backend_module(name: str) -> Any:
+    """What has a backend's functions: the module that its row names, or an object in it. Imports no framework."""
+    file, _, owner = (capabilities(name).module or name).partition(":")
+    module = importlib.import_module(f"dlscale.collectives.{file}")
+    return getattr(module, owner) if owner else module
 
 
 T = TypeVar("T")
@@ -186,7 +188,7 @@ def unavailable_because(
         return f"{name} does not train in {framework}"
     if not importlib.util.find_spec(framework):
         return f"{framework} is not installed"
-    module: Any = importlib.import_module(f"dlscale.collectives.{name}")
+    module = backend_module(name)
     try:
         if hasattr(module, "check"):
             module.check(framework)

@@ -199,7 +199,8 @@ def _is_synchronous(cell: Cell) -> bool:
 
 
 def _plainness(cell: Cell) -> tuple[bool, bool, str]:
-    return cell.backend != "ring", capabilities(cell.backend).servers, cell.backend
+    row = capabilities(cell.backend)
+    return not row.reference, row.servers, cell.backend
 
 
 def _fronts(frame: pd.DataFrame) -> pd.Series:

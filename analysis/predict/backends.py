@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +21,7 @@ from dlscale.analysis.predict.profile import Gradient, Profile
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.prediction import HARMLESS
 from dlscale.collectives import capabilities, check_options
+from dlscale.collectives.capabilities import Exchange
 
 Overlap = Literal["thread", "none", "next_step"]
 # Of several objectives: buckets have gradients of any, each of one alone, or the next one even waits for them.
@@ -67,7 +67,7 @@ class ExchangeRule:
     @property
     def exchanges(self) -> bool:
         """Whether gradients travel at all."""
-        return self.backend != "none"
+        return capabilities(self.backend).exchanges
 
     @property
     def serves(self) -> bool:
@@ -90,7 +90,7 @@ class ExchangeRule:
         """What carries a bucket of that size."""
         if self.fixed_algorithm:
             return self.fixed_algorithm
-        if self.backend == "ring":
+        if capabilities(self.backend).exchange == "ring":
             if num_bytes <= RING_RECURSIVE_DOUBLING_BYTES:
                 return "recursive_doubling"
             return "halving_doubling" if num_bytes <= RING_HALVING_DOUBLING_BYTES else "ring"
@@ -185,8 +185,8 @@ def rule_of(
             "another of --backends"
         )
     left = {name: value for name, value in options.items() if name not in HARMLESS}
-    rule: ExchangeRule = _RULES[backend](
-        left, framework=framework, num_servers=num_servers, spare_core=spare_core
+    rule: ExchangeRule = _RULES[row.exchange](
+        left, backend=backend, framework=framework, num_servers=num_servers, spare_core=spare_core
     )
     if left:
         name, value = next(iter(left.items()))
@@ -218,35 +218,35 @@ def _over_collective(
     )
 
 
-def _gloo(left: dict[str, Any], **_: Any) -> ExchangeRule:
+def _ddp(left: dict[str, Any], *, backend: str, **_: Any) -> ExchangeRule:
     cap = int(left.pop("bucket_cap_mb", 25)) * MIB
     # A size that is given holds for the first bucket too.
     limits = (FIRST_BUCKET_BYTES if cap == BUCKET_BYTES else cap, cap)
     return ExchangeRule(
-        backend="gloo", overlap="thread", limits=limits, objectives="awaited", fixed_algorithm="ring"
+        backend=backend, overlap="thread", limits=limits, objectives="awaited", fixed_algorithm="ring"
     )
 
 
-def _horovod(left: dict[str, Any], **_: Any) -> ExchangeRule:
+def _horovod(left: dict[str, Any], *, backend: str, **_: Any) -> ExchangeRule:
     operations = left.pop("operations", "mpi")
     if operations == "nccl":
-        raise UsageError("predictions do not model horovod.operations=nccl; choose mpi or ccl")
+        raise UsageError(f"predictions do not model {backend}.operations=nccl; choose mpi or ccl")
     cycle = float(left.pop("cycle_time_ms", -1.0))
     fusion = float(left.pop("fusion_threshold_mib", -1.0))
     threshold = max(1, int((fusion if fusion >= 0 else HOROVOD_FUSION_MIB) * MIB))
     return ExchangeRule(
-        backend="horovod",
+        backend=backend,
         overlap="thread",
         limits=(threshold, threshold),
         cycle_seconds=(cycle if cycle >= 0 else HOROVOD_CYCLE_MS) / 1e3,
     )
 
 
-def _grpc_ps(left: dict[str, Any], *, framework: str, **_: Any) -> ExchangeRule:
+def _chunks(left: dict[str, Any], *, backend: str, framework: str, **_: Any) -> ExchangeRule:
     chunk = int(left.pop("chunk_kib", GRPC_CHUNK_KIB)) << 10
     size = 1 if framework == "tensorflow" else chunk  # TensorFlow sends variable by variable
     return ExchangeRule(
-        backend="grpc_ps",
+        backend=backend,
         overlap="thread",
         limits=(size, size),
         whole_tensors=framework == "tensorflow",
@@ -256,17 +256,20 @@ def _grpc_ps(left: dict[str, Any], *, framework: str, **_: Any) -> ExchangeRule:
     )
 
 
-_RULES: dict[str, Any] = {
-    "none": lambda _, **__: ExchangeRule(backend="none", overlap="none"),
-    "ring": partial(_over_collective, backend="ring"),
-    "mpi": partial(_over_collective, backend="mpi"),
-    "gloo": _gloo,
+def _at_once(fixed_algorithm: Algorithm) -> Callable[..., ExchangeRule]:
+    def rule(left: dict[str, Any], *, backend: str, **_: Any) -> ExchangeRule:  # noqa: ARG001
+        return ExchangeRule(backend=backend, overlap="none", limits=WHOLE, fixed_algorithm=fixed_algorithm)
+
+    return rule
+
+
+_RULES: dict[Exchange, Callable[..., ExchangeRule]] = {
+    "none": lambda _, *, backend, **__: ExchangeRule(backend=backend, overlap="none"),
+    "buckets": _over_collective,
+    "ring": _over_collective,
+    "ddp": _ddp,
     "horovod": _horovod,
-    "tf_collective": lambda _, **__: ExchangeRule(
-        backend="tf_collective", overlap="none", limits=WHOLE, fixed_algorithm="ring"
-    ),
-    "grpc_ps": _grpc_ps,
-    "mpi_ps": lambda _, **__: ExchangeRule(
-        backend="mpi_ps", overlap="none", limits=WHOLE, fixed_algorithm="parameter_servers"
-    ),
+    "whole": _at_once("ring"),
+    "servers": _at_once("parameter_servers"),
+    "chunks": _chunks,
 }

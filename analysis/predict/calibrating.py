@@ -28,10 +28,8 @@ from dlscale.benchmarks.records import message_sizes, store
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.systems.system import System
+from dlscale.collectives import capabilities
 from dlscale.collectives.sharding import NONE
-
-# Servers have no exchange among ranks. What links are, another backend over the same sockets or MPI says.
-LINKS_OF = {"grpc_ps": "ring", "mpi_ps": "mpi"}
 
 MeasuredStep = tuple[Scenario, int, float]  # on how many nodes, and the seconds of a step
 
@@ -51,7 +49,9 @@ def calibrated_scenario(
     backend, per_node = scenario.rule.backend, scenario.ranks_per_node
     if not scenario.rule.exchanges:
         return scenario
-    measured = LINKS_OF.get(backend, backend)
+    row, measured = capabilities(backend), backend
+    if row.servers:  # they have no exchange among ranks: another backend says what links are
+        measured = row.predicted_as.get(scenario.profile.framework, backend)
     points: list[CalibrationPoint] = []
     records: list[Record] = []
     for folder in folders:

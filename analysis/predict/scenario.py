@@ -27,7 +27,6 @@ from dlscale.collectives.sharding import NONE, OPTIMIZER, PARAMETERS, check_shar
 from dlscale.models import load_workload
 
 NUM_REPLICATES = 2000
-ALIKE = {"torch": "gloo", "tensorflow": "tf_collective"}  # what exchanges as between GPUs, where assumed
 GATHERS = {NONE: 0, OPTIMIZER: 1, PARAMETERS: 2}  # of all weights in a step
 NO_LIMITS = (0.0, 0.0)
 Mode = Literal["weak", "strong"]
@@ -80,8 +79,8 @@ def scenario_of(
 ) -> Scenario:
     """The scenario of one backend; what is None is the system's, the profile's or the preset's. Raises UsageError.
 
-    A backend between GPUs exchanges as another does (`ALIKE`), and over a node's memory where the links between its
-    GPUs are not stated.
+    A backend between GPUs exchanges as its row is `predicted_as`, and over a node's memory where the links between
+    its GPUs are not stated.
     """
     system, network, on_gpus = machine.system, network_of(machine), capabilities(backend).between_gpus
     per_node = ranks_per_node or (system.placement.ranks_per_node if system.placement else 1)
@@ -91,7 +90,7 @@ def scenario_of(
         backend, backend_options, framework=profile.framework, shard=shard, device="gpu" if on_gpus else "cpu"
     )
     rule = rule_of(
-        ALIKE[profile.framework] if on_gpus else backend,
+        _alike(backend, profile) if on_gpus else backend,
         backend_options,
         framework=profile.framework,
         num_servers=num_servers(per_node),
@@ -122,13 +121,17 @@ def scenario_of(
     )
 
 
+def _alike(backend: str, profile: Profile) -> str:
+    return capabilities(backend).predicted_as.get(profile.framework, backend)
+
+
 def _assumed(
     backend: str, profile: Profile, shard: str, *, on_gpus: bool, unlinked: bool
 ) -> Iterator[Origin]:
     """What a prediction of that backend assumes."""
     told = []
     if on_gpus:
-        told.append((f"exchange over {backend}", f"as over {ALIKE[profile.framework]}", "between GPUs"))
+        told.append((f"exchange over {backend}", f"as over {_alike(backend, profile)}", "between GPUs"))
     if unlinked:
         told.append(("link between a node's GPUs", "as fast as its memory", "missing in the file"))
     if shard != NONE:

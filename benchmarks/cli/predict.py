@@ -25,7 +25,7 @@ from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.store import load_records
 from dlscale.benchmarks.systems.system import System, load_system
-from dlscale.collectives import capabilities
+from dlscale.collectives.capabilities import REFERENCE, capabilities
 from dlscale.collectives.sharding import NONE
 from dlscale.models.frameworks import FRAMEWORKS
 
@@ -84,7 +84,7 @@ def predict(
       dlscale predict weak-scaling --system cori --backends ring --json
       dlscale predict weak-scaling --system mine.toml --from weak-scaling --calibrate weak-scaling
     """  # noqa: D301
-    fields: dict[str, Any] = {"backends": ["ring"], **request.fields}
+    fields: dict[str, Any] = {"backends": [REFERENCE], **request.fields}
     backends, shards = fields["backends"], fields.get("shard", NONE)
     for backend in backends:
         capabilities(backend)  # raises UsageError for a name that is none

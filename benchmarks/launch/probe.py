@@ -22,13 +22,13 @@ from dlscale.base.launchers import Flavour
 from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.systems.limits import cpu_quota
-from dlscale.collectives import capabilities
+from dlscale.collectives.capabilities import ROWS, capabilities
 from dlscale.collectives.registry import unavailable_because
 from dlscale.models.frameworks import FRAMEWORKS, gpu_module
 
 PACKAGES = (
     *("dlscale", "torch", "numpy", "h5py", "mpi4py", "tensorflow", "tensorflow-cpu"),
-    *("horovod", "grpcio", "oneccl-cpu", "impi-rt"),
+    *(package for row in ROWS for package in row.packages),
 )
 # By vendor; all others are MPICH's.
 FAMILIES: dict[str, Flavour] = {"Open MPI": "openmpi", "Intel MPI": "intelmpi"}

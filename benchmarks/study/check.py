@@ -24,7 +24,6 @@ from dlscale.models.workload import Preset
 
 # What no state of rank 0 has: ranks' own weights, what compression left over, and gradients under way.
 OF_EACH_RANK = ("algorithm", "compression", "pipelined")
-NO_KERAS = ("grpc_ps", "tf_collective", "nccl")  # a program of TensorFlow's own trains over these
 
 
 def check_study(study: Study, shape: Shape) -> None:
@@ -92,11 +91,11 @@ def check_cell(cell: Cell, study: Study) -> None:
             f"backend {row.name} does not support {cell.framework}, only {', '.join(row.frameworks)}"
         )
     if cell.own:
-        _check_own(cell, cell.own)
+        _check_own(cell, cell.own, row)
     if row.exchanges:
         _check_exchange(cell, row, study)
     if cell.split > 1:
-        _check_split(cell, preset)
+        _check_split(cell, preset, row)
     if cell.scaling_mode == "strong" and cell.global_batch % (ranks // cell.split):
         dealt = (
             f"{ranks} ranks" if cell.split == 1 else f"the {ranks // cell.split} replicas of {ranks} ranks"
@@ -109,12 +108,12 @@ def check_cell(cell: Cell, study: Study) -> None:
         facts.data().step_inputs(preset, cell.local_batch, np.random.default_rng(0), gate=True)
 
 
-def _check_own(cell: Cell, own: OwnModel) -> None:
+def _check_own(cell: Cell, own: OwnModel, row: Capabilities) -> None:
     """What a user's network is not trained over, and with which shards."""
     problem = ""
-    if cell.framework == "tensorflow" and cell.backend in NO_KERAS:
+    if cell.framework == "tensorflow" and not row.keras:
         problem = "its program in TensorFlow has no place for a Keras model"
-    elif (own.scheduled or own.clip_norm) and (cell.backend == "grpc_ps" or cell.algorithm == "downpour"):
+    elif (own.scheduled or own.clip_norm) and (row.servers_update or cell.algorithm == "downpour"):
         problem = "its servers make the updates, and do not know the file's schedule or clip_norm"
     elif cell.shard != NONE and (own.whole_tensors or (cell.shard == PARAMETERS and own.whole_network)):
         problem = f"shard={cell.shard}: {own.whole_tensors or own.whole_network}"
@@ -176,7 +175,7 @@ def _check_exchange(cell: Cell, row: Capabilities, study: Study) -> None:
             raise UsageError(f"{row.name}: {problem}; leave one of the two out")
 
 
-def _check_split(cell: Cell, preset: Preset) -> None:
+def _check_split(cell: Cell, preset: Preset, row: Capabilities) -> None:
     """Whether so many ranks can share a sample by rows."""
     split, ranks, problem = cell.split, cell.num_ranks, ""
     if not preset.block_rows:
@@ -188,8 +187,8 @@ def _check_split(cell: Cell, preset: Preset) -> None:
             f"of {cell.workload} ({cell.preset}): its {preset.input_shape[1]} rows are {preset.largest_split} blocks "
             f"of {preset.block_rows}"
         )
-    elif (cell.backend, cell.framework) == ("grpc_ps", "tensorflow"):
-        problem = "with grpc_ps in tensorflow, whose graph orders no exchange of rows"
+    elif cell.framework not in row.splits:
+        problem = f"with {row.name} in {cell.framework}, whose graph orders no exchange of rows"
     if problem:
         raise UsageError(f"split {split} {problem}; give another --split, or leave it out")
     # With these an update is not the mean of all gradients, or the network cannot exchange rows.

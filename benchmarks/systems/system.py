@@ -41,7 +41,8 @@ def _one_of(*names: str) -> Any:
 Scheduler = Annotated[str, _one_of("none", *SCHEDULERS)]
 DETECT = "detect"  # mpiexec where the environment has MPI, else torchrun
 Launcher = Annotated[str, _one_of(*LAUNCHERS, DETECT)]
-GPU_BACKEND = "nccl"  # where nothing says which
+BETWEEN_GPUS = with_capability("between_gpus")
+GPU_BACKEND = BETWEEN_GPUS[0]  # where nothing says which
 DataType = Annotated[str, _one_of("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")]
 # Options that scripts get from the study; the short ones mean the same to Slurm, Cobalt and Flux.
 OF_SCRIPTS = re.compile(r"\s*(#|(--(nodes|time|account|ntasks|output|job-name)|-[NtAnoJ])([ =]|$))")
@@ -87,7 +88,7 @@ class Devices(Frozen):
 
     per_node: Count
     model: TextFact
-    backend: Annotated[str, _one_of(*with_capability("between_gpus"))] = where_given(GPU_BACKEND)
+    backend: Annotated[str, _one_of(*BETWEEN_GPUS)] = where_given(GPU_BACKEND)
     memory: Bytes | None = None
     memory_bandwidth: Bandwidth | None = None
     link: Bandwidth | None = where_given(None)

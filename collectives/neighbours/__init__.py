@@ -121,7 +121,7 @@ class TorchCarrier:
         # Every rank of the default group has to take part in forming every group.
         groups = [dist.new_group(list(range(first, first + split))) for first in range(0, size, split)]
         self._group: Any = groups[rank // split]
-        # As in `gloo.GlooCollective`: the group's threads must not be the last to hold a tensor.
+        # As in `torch_distributed.HostCollective`: the group's threads must not be the last to hold a tensor.
         self._held: deque[Any] = deque(maxlen=16)
 
     def exchange(self, sends: Parts, receives: Parts) -> None:

@@ -6,11 +6,13 @@ TensorFlow configures its collectives once per process, before it has computed a
 from __future__ import annotations
 
 import importlib
+import os
 from dataclasses import dataclass
 from typing import Any
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.addresses import (
+    LOOPBACK,
     check_free,
     free_port,
     own_address,
@@ -49,13 +51,25 @@ def check_setup(options: dict[str, Any], setup: Setup) -> None:
 def connect(*, control: Any, framework: str, options: dict[str, Any]) -> TensorFlowCollective:  # noqa: ARG001
     """Form TensorFlow's cluster over the ranks of `control`; collective."""
     chosen = read_options(Options, options, backend="tf_collective")
-    addresses = agree_on_addresses(control, chosen, backend="tf_collective")
+    return join("tf_collective", control, chosen, implementation="ring", title="ring over gRPC")
+
+
+def join(
+    name: str, control: Any, options: Options, *, implementation: str, title: str
+) -> TensorFlowCollective:
+    """TensorFlow's cluster over the ranks of `control`, under that name; collective. Raises UsageError.
+
+    `implementation` carries its collectives, by TensorFlow's name of it, and by `title` in the record.
+    """
+    addresses = _agree_on_addresses(control, options, backend=name)
+    if all(address.startswith(LOOPBACK) for address in addresses):
+        os.environ["NCCL_SOCKET_IFNAME"] = "lo"
     strategies = importlib.import_module("dlscale.collectives.tf_collective._tensorflow")
-    strategy = strategies.multi_worker(addresses, index=control.Get_rank(), implementation="ring")
-    return TensorFlowCollective("tf_collective", chosen, strategy, control, implementation="ring over gRPC")
+    strategy = strategies.multi_worker(addresses, index=control.Get_rank(), implementation=implementation)
+    return TensorFlowCollective(name, options, strategy, control, implementation=title)
 
 
-def agree_on_addresses(control: Any, options: Options, *, backend: str) -> list[str]:
+def _agree_on_addresses(control: Any, options: Options, *, backend: str) -> list[str]:
     """host:port of every rank of `control`, in order; collective. Raises UsageError on all ranks if one has none."""
     one_machine = refuse_open_ports(control, backend=backend, allowed=options.allow_open_ports)
     own, problem = "", ""
@@ -66,11 +80,10 @@ def agree_on_addresses(control: Any, options: Options, *, backend: str) -> list[
         own = f"{host}:{port}"
     except UsageError as error:
         problem = str(error)
-    of_ranks = control.allgather((own, problem))
-    problems = [text for _, text in of_ranks if text]
-    if problems:
-        raise UsageError(problems[0])
-    return [address for address, _ in of_ranks]
+    addresses, problems = zip(*control.allgather((own, problem)), strict=True)
+    if any(problems):
+        raise UsageError(next(filter(None, problems)))
+    return list(addresses)
 
 
 class TensorFlowCollective(InStep):

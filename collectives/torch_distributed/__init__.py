@@ -1,134 +1,111 @@
-"""What Gloo, NCCL and XCCL have in common: torch's process groups, under DistributedDataParallel as users run them."""
+"""Backends `gloo`, `nccl` and `xccl`: torch.distributed, under DistributedDataParallel as its users run it.
+
+gloo: Gloo over TCP, on hosts. nccl: NVIDIA's library between GPUs, and AMD's RCCL, which torch for ROCm knows by the
+same name; also in TensorFlow, under MultiWorkerMirroredStrategy. xccl: Intel's oneCCL between GPUs, written from the
+sources of torch and oneCCL: no GPU has run it yet.
+"""
 
 from __future__ import annotations
 
-import atexit
 import gc
-import os
-import shutil
-import tempfile
-from collections.abc import Callable
-from datetime import timedelta
-from pathlib import Path
+import importlib
+from dataclasses import dataclass
 from typing import Any
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.addresses import free_port, own_address, refuse_open_ports
-from dlscale.collectives.backend import Collective, InStep, Trainer
+from dlscale.collectives import tf_collective
+from dlscale.collectives.addresses import refuse_machines
+from dlscale.collectives.backend import Backend, Collective, InStep, Setup, Trainer
+from dlscale.collectives.capabilities import capabilities
+from dlscale.collectives.registry import read_options
+from dlscale.models.frameworks import check_between_gpus, gpu_module
 from dlscale.models.workload import ReplicaFactory, Shard
 
-TIMEOUT = timedelta(minutes=5)
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`bucket_cap_mb`: DistributedDataParallel's bucket size [MiB]; 25, torch's default, begins with one of 1 MiB.
 
-def form_group(
-    name: str,
-    *,
-    control: Any,
-    allow_open_ports: bool,
-    interface_variables: tuple[str, ...],
-    device: Any = None,
-) -> Path | None:
-    """Form torch's default process group over the ranks of `control`; collective.
-
-    No library asks who connects. Inside one machine their sockets are bound to loopback, by the variables with
-    which they are told their interface, and the ranks find each other through a file in a private folder, which is
-    returned. Across machines, where that is allowed, rank 0 listens for the others. `device` is the GPU of this rank.
+    `allow_open_ports`: use the library's unauthenticated sockets between machines too.
     """
-    import torch.distributed as dist
 
-    one_machine = refuse_open_ports(control, backend=name, allowed=allow_open_ports)
-    folder = _private_folder(name, control) if one_machine else None
-    for variable in interface_variables if one_machine else ():
-        if not (allow_open_ports and variable in os.environ):
-            os.environ[variable] = "lo"
-    dist.init_process_group(
-        name,
-        store=_file_store(folder, control) if folder else _tcp_store(control),
-        rank=control.Get_rank(),
-        world_size=control.Get_size(),
-        timeout=TIMEOUT,
-        device_id=device,
-    )
-    return folder
+    bucket_cap_mb: int = 25
+    allow_open_ports: bool = False
 
 
-def remove_meeting_place(folder: Path | None, control: Any) -> None:
-    """Nobody meets there any more; collective.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclOptions(tf_collective.Options):
+    """`bucket_cap_mb` as above; `bytes_per_pack_mib` and `port` are of TensorFlow's half, as for `tf_collective`."""
 
-    A store removes the file only if it is the last to be counted, which two that go at once both may miss, and which a
-    group that torch still holds (`fully_shard`'s mesh) never is. One whose file is gone does nothing when it goes.
+    bucket_cap_mb: int = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A library under torch.distributed as a backend's module (`registry`).
+
+    `interface_variables` tell it which network interfaces to use.
     """
-    control.Barrier()
-    if folder and control.Get_rank() == 0:
-        _remove(folder)
+
+    name: str
+    interface_variables: tuple[str, ...]
+    Options: type[Options | NcclOptions] = Options
+
+    def check(self, framework: str) -> None:
+        """Returns if the framework sees a GPU here and has the library, where it is one for GPUs. Raises UsageError."""
+        if capabilities(self.name).between_gpus:
+            check_between_gpus(self.name, framework)
+
+    def preload(self, framework: str) -> None:
+        """The framework brings the library along. Raises UsageError as `check`."""
+        self.check(framework)
+
+    def check_setup(self, options: dict[str, Any], setup: Setup) -> None:
+        """Returns if the ranks may open the library's sockets. Raises UsageError."""
+        chosen = read_options(self.Options, options, backend=self.name)
+        refuse_machines(setup.one_machine, backend=self.name, allowed=chosen.allow_open_ports)
+
+    def connect(self, *, control: Any, framework: str, options: dict[str, Any]) -> Backend:
+        """Join the ranks of `control`, each of which has taken its own GPU where it has one; collective.
+
+        Raises UsageError as `check`.
+        """
+        chosen: Any = read_options(self.Options, options, backend=self.name)
+        self.check(framework)
+        if framework == "torch":
+            return TorchDistributedBackend(self, control, chosen)
+        return tf_collective.join(self.name, control, chosen, implementation="nccl", title="NCCL")
 
 
-def _private_folder(name: str, control: Any) -> Path:
-    """One that goes with its process where an error leaves no time to remove it before."""
-    made = None
-    if control.Get_rank() == 0:
-        made = tempfile.mkdtemp(prefix=f"dlscale-{name}-")
-        atexit.register(_remove, Path(made))
-    return Path(control.bcast(made))
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _file_store(folder: Path, control: Any) -> Any:
-    from torch.distributed import FileStore  # type: ignore[attr-defined]
-
-    return FileStore(str(folder / "store"), control.Get_size())
-
-
-def _tcp_store(control: Any) -> Any:
-    """A store that rank 0 holds, at an address that the other machines reach. Raises UsageError if it has none."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    first = control.Get_rank() == 0
-    place, problem = ("", 0), ""
-    if first:
-        try:
-            address = own_address(one_machine=False)
-            place = (address, free_port())
-        except UsageError as error:
-            problem = str(error)
-    (address, port), problem = control.bcast((place, problem))
-    if problem:
-        raise UsageError(problem)
-    return TCPStore(
-        address, port, control.Get_size(), is_master=first, timeout=TIMEOUT, wait_for_workers=False
-    )
+gloo = Library("gloo", ("GLOO_SOCKET_IFNAME",))
+nccl = Library("nccl", ("NCCL_SOCKET_IFNAME",), NcclOptions)
+# Where ranks find each other, and what carries their messages if that is TCP.
+xccl = Library("xccl", ("CCL_KVS_IFACE", "FI_TCP_IFACE"))
 
 
 class TorchDistributedBackend(InStep):
-    """DistributedDataParallel over torch's default process group (`Backend`).
+    """DistributedDataParallel over torch's default process group (`Backend`)."""
 
-    `folder` is that of the ranks' meeting file, which every further group needs too; None where there is none.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        control: Any,
-        folder: Path | None,
-        bucket_cap_mb: int,
-        make_collective: Callable[[], Collective] | None = None,
-    ) -> None:
-        self.name, self._control, self._folder = name, control, folder
-        self._bucket_cap_mb, self._make_collective = bucket_cap_mb, make_collective
+    def __init__(self, library: Library, control: Any, options: Any) -> None:
+        """Form the group; collective."""
+        self.name, self._control, self._bucket_cap_mb = library.name, control, options.bucket_cap_mb
+        on_gpus = self.capabilities.between_gpus
+        gpus: Any = gpu_module("torch") if on_gpus else None
+        self._torch = importlib.import_module("dlscale.collectives.torch_distributed._torch")
+        # The ranks' meeting file is here, which every further group needs too; None where there is none.
+        self._folder = self._torch.form_group(
+            self.name,
+            control=control,
+            allow_open_ports=options.allow_open_ports,
+            interface_variables=library.interface_variables,
+            device=gpus.current() if on_gpus else None,  # a library between GPUs connects at once
+        )
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica whose losses are wrapped by DistributedDataParallel, which also broadcasts the weights."""
-        from dlscale.collectives.torch_distributed._torch import DdpExchange
-        from dlscale.collectives.training._torch import TorchTrainer
-
         replica = factory(shard=shard, seed=seed, gate=gate)
-        return TorchTrainer(
-            replica, [DdpExchange(o, bucket_cap_mb=self._bucket_cap_mb) for o in replica.objectives]
-        )
+        trainer: Trainer = self._torch.over(replica, bucket_cap_mb=self._bucket_cap_mb)
+        return trainer
 
     def process_group(self) -> Any:
         from torch.distributed.distributed_c10d import _get_default_group
@@ -137,9 +114,10 @@ class TorchDistributedBackend(InStep):
 
     def collective(self) -> Collective:
         """The library's operations on host buffers. Raises UsageError if it has none."""
-        if self._make_collective is None:
+        if not self.capabilities.collective:
             raise UsageError(f"backend {self.name} has no operations on host buffers")
-        return self._make_collective()
+        collective: Collective = self._torch.HostCollective(self.name)
+        return collective
 
     def close(self) -> None:
         """Leave the process group; trainers are closed before.
@@ -148,9 +126,6 @@ class TorchDistributedBackend(InStep):
         thread under Python's lock, which that thread may need to let go of a tensor. Both would wait for ever. It
         refers to itself, so only the collector frees it.
         """
-        import torch.distributed as dist
-
         gc.collect()
         self._control.Barrier()  # a group that is still forming elsewhere reads the file
-        dist.destroy_process_group()
-        remove_meeting_place(self._folder, self._control)
+        self._torch.leave_group(self._folder, self._control)

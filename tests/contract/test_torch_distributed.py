@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from dlscale.collectives import addresses, torch_distributed
+from dlscale.collectives import addresses
 from dlscale.collectives.registry import connect
+from dlscale.collectives.torch_distributed import _torch
 from dlscale.models import load_workload
 from dlscale.models.workload import Input, Shard
 
@@ -20,7 +21,7 @@ def apart(world, monkeypatch):
 def test_where_open_ports_are_allowed_rank_0_listens(world, apart, monkeypatch):
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     # This machine's name may have no address but loopback's, which is no place for other machines to look for.
-    monkeypatch.setattr(torch_distributed, "own_address", lambda **_: addresses.LOOPBACK)
+    monkeypatch.setattr(_torch, "own_address", lambda **_: addresses.LOOPBACK)
     backend = connect("gloo", control=world, options={"allow_open_ports": True})
     collective = backend.collective()
     buffer = np.full(7, world.Get_rank() + 1.0, dtype=np.float32)

@@ -1,7 +1,6 @@
 """What the documents name exists, and what exists is named."""
 
 import contextlib
-import importlib
 import itertools
 import re
 import shlex
@@ -23,6 +22,7 @@ from dlscale.benchmarks.study import settings
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
 from dlscale.collectives.compression.options import Compression
+from dlscale.collectives.registry import backend_module
 from dlscale.collectives.ring.settings import Settings
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models.frameworks import FRAMEWORKS
@@ -132,7 +132,7 @@ def test_the_table_of_backends_is_that_of_doctor():
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_the_page_of_backends_names_their_options(name):
-    module = importlib.import_module(f"dlscale.collectives.{name}")
+    module = backend_module(name)
     kinds = getattr(module, "OPTION_KINDS", ()) or (module.Options,)
     # Those of compression and of the ring's engine are on pages of their own.
     own = {each.name for kind in kinds if kind not in (Compression, Settings) for each in fields(kind)}

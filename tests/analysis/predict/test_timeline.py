@@ -1,6 +1,7 @@
 """Buckets as backends cut them, and steps as they overlap them."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from dlscale.analysis.predict.backends import Bucket, rule_of
 from dlscale.analysis.predict.profile import ComputedStep, Gradient
 from dlscale.analysis.predict.timeline import BucketExchange, step_seconds
 from dlscale.base.errors import UsageError
-from dlscale.collectives import NAMES, with_capability
+from dlscale.collectives.capabilities import Exchange
 from tests.analysis import made_scenarios
 
 MIB = 1 << 20
@@ -163,8 +164,8 @@ def test_what_is_not_modelled_is_refused(backend, options, said):
         rule(backend, **options)
 
 
-def test_every_backend_has_a_rule_or_a_refusal():
-    assert {*backends._RULES, *with_capability("between_gpus")} == set(NAMES)
+def test_every_exchange_has_a_rule():
+    assert {*backends._RULES} == {*get_args(Exchange)}
 
 
 def test_whole_tensors_do_not_divide_among_servers():

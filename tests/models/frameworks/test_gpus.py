@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives import nccl, xccl
+from dlscale.collectives import torch_distributed
 from dlscale.collectives.registry import connect
+from dlscale.collectives.torch_distributed import nccl, xccl
 from dlscale.models import NAMES, frameworks, load_workload
 from dlscale.models.frameworks import FRAMEWORKS, _torch, framework_module, gpu_module, gpu_of
 from dlscale.models.workload import Execution, Input, Shard
@@ -284,10 +285,10 @@ def test_ranks_of_xccl_form_a_group_of_their_own_gpus(options, given, bound, mon
     """With torch's part of it replaced: no such build is here."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     formed = []
-    for module in (frameworks, xccl):
+    for module in (frameworks, torch_distributed):
         monkeypatch.setattr(module, "gpu_module", lambda _: gpus_of(2, *XCCL))
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *a, **k: formed.append((*a, k)))
-    for variable in xccl.INTERFACE_VARIABLES:
+    for variable in xccl.interface_variables:
         monkeypatch.setenv(variable, given) if given else monkeypatch.delenv(variable, raising=False)
     alone = SimpleNamespace(
         Get_rank=lambda: 0, Get_size=lambda: 1, allgather=lambda one: [one], bcast=lambda one: one
@@ -296,7 +297,7 @@ def test_ranks_of_xccl_form_a_group_of_their_own_gpus(options, given, bound, mon
     ((name, known),) = formed
     assert (name, known["rank"], known["world_size"]) == ("xccl", 0, 1)
     assert known["device_id"] == torch.device("xpu", 1)
-    assert [os.environ[variable] for variable in xccl.INTERFACE_VARIABLES] == [bound, bound]
+    assert [os.environ[variable] for variable in xccl.interface_variables] == [bound, bound]
     assert backend.name == "xccl"
     with pytest.raises(UsageError, match="backend xccl has no operations on host buffers"):
         backend.collective()
