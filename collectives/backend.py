@@ -11,7 +11,7 @@ from dlscale.collectives.capabilities import Capabilities, capabilities
 from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
 
 if TYPE_CHECKING:
-    from dlscale.collectives.compression.compressor import Compressor
+    from dlscale.collectives.compression.compressors import Compressor
 
 # The setting with the bytes of each exchange of a step, in order: "1048576,26214400".
 BUCKET_SIZES = "bucket_bytes"

@@ -18,7 +18,7 @@ from dlscale.analysis.statistics import NONE, Interval, ratio, t_interval
 from dlscale.analysis.text import digits, listed, plural
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
-from dlscale.collectives.compression.options import Compression
+from dlscale.collectives.compression import Compression
 
 TOLERANCE = 0.01  # of the uncompressed training's metric, after as many samples
 PASSED, FAILED, UNJUDGED = "passed", "failed", "not judged"

@@ -24,9 +24,9 @@ from dlscale.benchmarks.rank.deviation import CENTRE, VELOCITY, Bounds, Snapshot
 from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.collectives.algorithms.rounds import RoundsTrainer
 from dlscale.collectives.backend import OWN, SERVED, SERVED_COUNTS, Backend, CountingTrainer, Trainer
-from dlscale.collectives.compression.compressor import BucketState
+from dlscale.collectives.compression import CompressedTrainer
+from dlscale.collectives.compression.compressors import BucketState
 from dlscale.collectives.compression.halves import from_halves, to_halves
-from dlscale.collectives.compression.trainer import CompressedTrainer
 from dlscale.collectives.control import Communicator
 from dlscale.models.samples import ORDER_SEED
 from dlscale.models.weights import NUM_DRAWN, WEIGHT
@@ -154,7 +154,7 @@ class Compressed(Reference):
 
 
 class _Carrier:
-    """What compressors ask of a collective, by the control plane alone (`compression.compressor.Carrier`)."""
+    """What compressors ask of a collective, by the control plane alone (`compression.compressors.Carrier`)."""
 
     def __init__(self, control: Any) -> None:
         self._control = control

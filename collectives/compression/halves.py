@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.collectives.compression.compressor import (
+from dlscale.collectives.compression.compressors import (
     BLOCK,
     BucketState,
     Carrier,
+    Compressor,
     Floats,
     accumulate,
-    residual_of,
 )
 
 FLOAT16, BFLOAT16 = np.dtype(np.float16), np.dtype(np.uint16)
@@ -26,16 +26,16 @@ NOT_A_NUMBER = {FLOAT16: 0x7E00, BFLOAT16: 0x7FC0}
 FROM_FLOAT16 = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 
 
-class Halves:
-    """Averages 16-bit numbers (`Compressor`); `kind` is fp16 or bf16."""
+class Halves(Compressor):
+    """Averages 16-bit numbers; `kind` is fp16 or bf16."""
 
     def __init__(self, kind: str, *, error_feedback: bool) -> None:
+        super().__init__(error_feedback=error_feedback)
         self._kind = FLOAT16 if kind == "fp16" else BFLOAT16
-        self._error_feedback = error_feedback
 
     def average(self, bucket: Floats, state: BucketState, carrier: Carrier) -> None:
         """One sum of half the bytes."""
-        residual = residual_of(state, bucket, error_feedback=self._error_feedback)
+        residual = self.residual(bucket, state)
         halves = np.empty(bucket.size, self._kind)
         for part in accumulate(bucket, residual):
             values = residual[part]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dlscale.collectives.backend import Setup
-from dlscale.collectives.compression.options import Compression
+from dlscale.collectives.compression import Compression
 from dlscale.collectives.registry import read_kinds
 from dlscale.collectives.training.collective_backend import CollectiveBackend
 from dlscale.collectives.training.communication import Training

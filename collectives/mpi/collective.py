@@ -80,7 +80,7 @@ class MpiCollective:
         self._open().Barrier()
 
     def allgather_bytes(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
-        """The messages of all ranks, in order of rank, of whatever lengths (`compression.compressor.Carrier`)."""
+        """The messages of all ranks, in order of rank, of whatever lengths (`compression.compressors.Carrier`)."""
         communicator = self._open()
         lengths = communicator.allgather(message.size)
         ends = np.cumsum(lengths)

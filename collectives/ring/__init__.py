@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Setup
 from dlscale.collectives.buffers import check_buffers_match
-from dlscale.collectives.compression.options import Compression
+from dlscale.collectives.compression import Compression
 from dlscale.collectives.registry import read_kinds
 from dlscale.collectives.ring.settings import Settings
 from dlscale.collectives.training.collective_backend import CollectiveBackend

@@ -201,7 +201,7 @@ class Ring:
             raise
 
     def allgather_bytes(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
-        """The messages of all ranks, in order of rank (`compression.compressor.Carrier`).
+        """The messages of all ranks, in order of rank (`compression.compressors.Carrier`).
 
         Shorter ones travel as if they were as long as the longest.
         """

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import BUCKET_SIZES, Collective
-from dlscale.collectives.compression.collective import CompressedCollective
+from dlscale.collectives.compression import CompressedCollective
 from dlscale.collectives.training._tensorflow import PipelinedTrainer, Setting, TensorFlowTrainer, on_gpu
 from dlscale.collectives.training._tensorflow_native import (
     HOST,
@@ -49,7 +49,7 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
 
 
 class BucketTrainer(TensorFlowTrainer):
-    """A trainer that shows its only bucket (`compression.trainer.BucketTrainer`)."""
+    """A trainer that shows its only bucket (`compression.BucketTrainer`)."""
 
     _exchange: NumpyExchange
 

@@ -36,7 +36,7 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
 
 
 class BucketTrainer(TorchTrainer):
-    """A trainer that shows its buckets (`compression.trainer.BucketTrainer`)."""
+    """A trainer that shows its buckets (`compression.BucketTrainer`)."""
 
     exchanges: tuple[BucketExchange, ...]
 

@@ -13,10 +13,14 @@ from typing import Any, cast
 
 from dlscale.collectives.backend import Collective, InStep, Trainer
 from dlscale.collectives.buffers import check_buffers_match
-from dlscale.collectives.compression.collective import CarryingCollective, CompressedCollective
-from dlscale.collectives.compression.compressor import Compressor
-from dlscale.collectives.compression.options import Compression
-from dlscale.collectives.compression.trainer import BucketTrainer, CompressedTrainer
+from dlscale.collectives.compression import (
+    BucketTrainer,
+    CarryingCollective,
+    CompressedCollective,
+    CompressedTrainer,
+    Compression,
+)
+from dlscale.collectives.compression.compressors import Compressor
 from dlscale.collectives.training.communication import Training
 from dlscale.collectives.training.replica_trainer import WrappedTrainer
 from dlscale.models.workload import Replica, ReplicaFactory, Shard

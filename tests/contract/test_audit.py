@@ -6,7 +6,7 @@ import pytest
 
 from dlscale.benchmarks.rank.audit import ReplayAudit
 from dlscale.collectives import capabilities
-from dlscale.collectives.compression.trainer import CompressedTrainer
+from dlscale.collectives.compression import CompressedTrainer
 from dlscale.collectives.registry import connect
 
 from .conftest import audit_steps, make_factory

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.compression.collective import CompressedCollective
+from dlscale.collectives.compression import CompressedCollective, Compression
 from dlscale.collectives.compression.halves import BFLOAT16, from_halves, to_halves
-from dlscale.collectives.compression.options import Compression
 from dlscale.collectives.registry import connect
 
 pytestmark = pytest.mark.on_ranks(2, 3)

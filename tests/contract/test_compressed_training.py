@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank.gates import identity_gate
-from dlscale.collectives.compression.collective import CompressedCollective
+from dlscale.collectives.compression import CompressedCollective
 from dlscale.collectives.registry import connect
 
 from .conftest import make_factory

@@ -21,7 +21,7 @@ from dlscale.benchmarks.cli.options import OPTIONS
 from dlscale.benchmarks.study import settings
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
-from dlscale.collectives.compression.options import Compression
+from dlscale.collectives.compression import Compression
 from dlscale.collectives.registry import backend_module
 from dlscale.collectives.ring.settings import Settings
 from dlscale.models import NAMES as WORKLOADS

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
+from dlscale.collectives.compression import COMPRESSORS, Compression
 from dlscale.collectives.compression.halves import BFLOAT16, FLOAT16, from_halves, to_halves
-from dlscale.collectives.compression.options import COMPRESSORS, Compression
 from dlscale.collectives.training.communication import Training
 
 OPTIONS = {
