@@ -176,13 +176,6 @@ class StaleTrainer(CountingTrainer, Protocol):
         """
 
 
-class GroupedTrainer(StaleTrainer, Protocol):
-    """A stale trainer whose ranks may have to step together with some of the others."""
-
-    def agree(self, goes_on: bool) -> bool:
-        """Whether all of them go on, if the first of them would; collective over them."""
-
-
 class Backend(Protocol):
     """How the ranks of one launch combine their gradients."""
 

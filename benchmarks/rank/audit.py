@@ -23,7 +23,6 @@ import numpy as np
 from dlscale.benchmarks.rank.deviation import Snapshot, deviation, whole_share
 from dlscale.benchmarks.rank.reference import AuditedTraining, Reference, num_wrong_samples, reference_of
 from dlscale.benchmarks.records.record import Gate
-from dlscale.collectives.algorithms import downpour
 from dlscale.collectives.backend import GATHER_SIZES, Backend, CountingTrainer
 from dlscale.collectives.sharding import NONE, PARAMETERS
 from dlscale.collectives.training.replica_trainer import bytes_of
@@ -68,11 +67,9 @@ def draw(count: int, *, control: Any) -> int:
 
 
 def turns(backend: Backend, num_ranks: int) -> list[range]:
-    """The ranks that step together while all others wait: all of them, or most often each alone."""
+    """The ranks that step together while all others wait: all of them, or each alone."""
     if not backend.asynchronous:
         return [range(num_ranks)]
-    if isinstance(backend.served, downpour.Options):
-        return backend.served.turns(num_ranks)
     return [range(rank, rank + 1) for rank in range(num_ranks)]
 
 

@@ -205,7 +205,6 @@ def measure_training(case: CaseRun) -> list[Gate]:
             audit=audit,
             round_steps=round_steps(cell.algorithm, cell.algorithm_options),
             carries=bool(trainer.settings().get("pipelined")),
-            agree=trainer.agree if getattr(backend.served, "groups", 0) else None,
         )
         with case.auditing():
             gates = [*audit.gates(), *training_gates(backend, trainer, control=context.world)]

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from dlscale.models.weights import SLOTS, WEIGHT
 from dlscale.models.workload import State, Weights
 
-CENTRE, VELOCITY = "centre", "velocity"  # of elastic averaging
+CENTRE = "centre"  # of elastic averaging
 QUADRATIC = frozenset({"exp_avg_sq", "v"})  # second moments: rounding does not cancel in squares
 LAST_PLACE = 2.0**-22  # of a float32's value: it was stored, after a few operations
 
 Snapshot = dict[str, NDArray[Any]]
 """What a step changes, by name: `weight.<place>`, and what optimizers keep as `state` names it.
 
-Of elastic averaging also `centre.<place>` and `velocity.<place>`."""
+Of elastic averaging also `centre.<place>`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +63,9 @@ def bounds_for(*, precision: str, compressed: bool = False, device: str = "cpu")
     return replace(EXACT if precision == "fp32" and exact and not compressed else ROUNDED, exact=exact)
 
 
-def snapshot(
-    weights: Sequence[Any], state: State, *, centre: Sequence[Any] = (), velocity: Sequence[Any] = ()
-) -> Snapshot:
+def snapshot(weights: Sequence[Any], state: State, *, centre: Sequence[Any] = ()) -> Snapshot:
     """Weights in order, and what optimizers keep in `state`."""
-    named = {WEIGHT: weights, CENTRE: centre, VELOCITY: velocity}
+    named = {WEIGHT: weights, CENTRE: centre}
     arrays = {f"{kind}.{place}": array for kind, own in named.items() for place, array in enumerate(own)}
     return arrays | {name: value for name, value in state.items() if name.startswith(SLOTS)}
 

@@ -102,13 +102,11 @@ def time_fixed_window(
     *,
     phase: Literal["warmup", "steady"],
     seconds: float,
-    agree: Callable[[bool], bool] | None = None,
 ) -> MeasuredWindow:
     """One window in which every rank takes as many steps as it can begin in `seconds`; collective.
 
     For ranks that do not step together: a fixed number of steps would end when the slowest rank had done them, with
     the others idle. What was applied is counted between barriers, outside the interval, when nothing is under way.
-    Ranks that step together with some of the others `agree` on every further step.
     """
     control.barrier()
     before = trainer.num_applied()
@@ -116,7 +114,7 @@ def time_fixed_window(
     num_steps = 0
     start = time.perf_counter()
     end = start + seconds
-    while agree(time.perf_counter() < end) if agree else time.perf_counter() < end:
+    while time.perf_counter() < end:
         trainer.step()
         num_steps += 1
     trainer.synchronize()
@@ -140,7 +138,6 @@ def measure(
     audit: ReplayAudit | None = None,
     round_steps: int = 1,
     carries: bool = False,
-    agree: Callable[[bool], bool] | None = None,
 ) -> bool:
     """Warm up, then measure as few windows as the rules allow; collective.
 
@@ -168,7 +165,7 @@ def measure(
     )
     if counting:
         next_window = functools.partial(
-            time_fixed_window, counting, control, phase="steady", seconds=steps * world_step, agree=agree
+            time_fixed_window, counting, control, phase="steady", seconds=steps * world_step
         )
     if audit:
         audit.begin(wanted, num_steps=0 if counting else steps)

@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.benchmarks.rank.deviation import CENTRE, VELOCITY, Bounds, Snapshot, noisy_weights, snapshot
+from dlscale.benchmarks.rank.deviation import CENTRE, Bounds, Snapshot, noisy_weights, snapshot
 from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.collectives.algorithms.rounds import RoundsTrainer
 from dlscale.collectives.backend import OWN, SERVED, SERVED_COUNTS, Backend, CountingTrainer, Trainer
@@ -193,29 +193,21 @@ class Elastic(Reference):
             return super().state()
         trainer = cast(RoundsTrainer, self._trainer)
         centre = {f"{SERVED}0.{place}": weight for place, weight in enumerate(trainer.weights())}
-        velocity = {f"{OWN}velocity.{place}": part for place, part in enumerate(trainer.velocity())}
-        return trainer.state() | centre | velocity
+        return trainer.state() | centre
 
     def begin(self, state: State) -> None:
-        self.replica.restore({k: value for k, value in state.items() if not k.startswith((SERVED, OWN))})
+        self.replica.restore({k: value for k, value in state.items() if not k.startswith(SERVED)})
         self._own = self.replica.weights()
-        self._centre, self._velocity = (
-            [state[name] for place in range(len(self._own)) if (name := f"{begin}.{place}") in state]
-            for begin in (f"{SERVED}0", f"{OWN}velocity")
-        )
+        self._centre = [state[f"{SERVED}0.{place}"] for place in range(len(self._own))]
 
     def seen(self) -> Snapshot:
-        return snapshot(self._own, self.replica.slots(), centre=self._centre, velocity=self._velocity)
+        return snapshot(self._own, self.replica.slots(), centre=self._centre)
 
     def gradients(self, number: int) -> Weights:
-        """At the rank's weights, or ahead of them by its momentum."""
-        if self._velocity:
-            momentum = np.float32(self._options.momentum)
-            self.replica.load([x + momentum * v for x, v in zip(self._own, self._velocity, strict=True)])
         gradients = super().gradients(number)
         # The others' rounding arrives here with their weights.
         names = self.noisy.union(*self._control.allgather(self.noisy)) if self._in_rounds else self.noisy
-        self.noisy = names | {n.replace(WEIGHT, kind, 1) for n in names for kind in (CENTRE, VELOCITY)}
+        self.noisy = names | {name.replace(WEIGHT, CENTRE, 1) for name in names}
         return gradients
 
     def apply(self, gradients: Weights, number: int) -> None:
@@ -226,8 +218,6 @@ class Elastic(Reference):
             self._centre = [c + f for c, f in zip(self._centre, total, strict=True)]
         self.replica.apply(gradients)
         self._own = self.replica.weights()
-        if self._velocity:
-            self._velocity = [new - old for new, old in zip(self._own, own, strict=True)]
         if force:
             self._own = [new - f for new, f in zip(self._own, force, strict=True)]
         self.replica.load(self._own)
@@ -256,27 +246,25 @@ class Downpour(Reference):
     def begin(self, state: State) -> None:
         own = {name: value for name, value in state.items() if not name.startswith(SERVED)}
         self.replica.restore(self.replica.state() | own)
-        self._num_updates = int(state[SERVED_COUNTS][0])
         options = self._options
         self._weights = _flat([state[f"{SERVED}0.{place}"] for place in range(len(self._shapes))])
-        self._rule = downpour.RULES[options.optimizer](self._weights.size, momentum=options.momentum)
-        for number, kept in enumerate(self._rule.kept(), start=1):
+        self._rule = downpour.Rule(options.optimizer, self._weights.size, momentum=options.momentum)
+        for number, kept in enumerate(self._rule.kept, start=1):
             kept[:] = _flat([state[f"{SERVED}{number}.{place}"] for place in range(len(self._shapes))])
-        self._rule.resume(self._num_updates)
+        self._rule.num_updates = int(state[SERVED_COUNTS][0])
         self._local, self._accrued = self._weights.copy(), np.zeros_like(self._weights)
-        self._fetched = self._num_updates
 
     def seen(self) -> Snapshot:
         kept = {
             f"optimizer0.{place}.kept{number}": part
-            for number, array in enumerate(self._rule.kept())
+            for number, array in enumerate(self._rule.kept)
             for place, part in enumerate(_shaped(array.copy(), self._shapes))
         }
         return snapshot(_shaped(self._weights.copy(), self._shapes), kept)
 
     def gradients(self, number: int) -> Weights:
         if number % self._options.fetch_every == 0:
-            self._local, self._fetched = self._weights.copy(), self._num_updates
+            self._local = self._weights.copy()
         self.replica.load(_shaped(self._local, self._shapes))
         return super().gradients(number)
 
@@ -285,10 +273,8 @@ class Downpour(Reference):
         self._accrued += gradient
         self._local -= np.float32(self._rate) * gradient
         if (number + 1) % self._options.push_every == 0:
-            missed = max(self._num_updates - self._fetched, 1) if self._options.divide_by_staleness else 1
-            self._rule.apply(self._weights, self._accrued, self._rate / missed)
+            self._rule.apply(self._weights, self._accrued, self._rate)
             self._accrued = np.zeros_like(self._accrued)
-            self._num_updates += 1
 
 
 def reference_of(training: AuditedTraining, *, gate: bool = False) -> Reference:

@@ -134,11 +134,6 @@ def _check_exchange(cell: Cell, row: Capabilities, study: Study) -> None:
         algorithm = read_algorithm(cell.algorithm, cell.algorithm_options)
         if hasattr(algorithm, "check_setup"):
             algorithm.check_setup(setup)
-        plain = target and target.optimizer == "sgd" and not target.momentum
-        if cell.algorithm == "easgd" and algorithm.momentum and not plain:
-            raise UsageError(
-                "easgd.momentum is that of plain SGD; leave it out, or train with target.optimizer=sgd without momentum"
-            )
         interval = getattr(algorithm, "interval", 1)
         longest = (rules.max_steps - rules.longest_warm_up) // rules.min_windows
         if target is None and interval > longest:

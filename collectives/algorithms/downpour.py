@@ -16,16 +16,14 @@ updates its shard on its own, as soon as a push is there, by one of these rules 
     adam       as in `models.optimizers`, whose betas and epsilon it has
 
 The staleness of a push is the number of updates between those that the worker's weights had taken up when they were
-fetched and the push's own. `divide_by_staleness` divides r by it where it is above 1 (W. Zhang, S. Gupta, X. Lian,
-J. Liu, *Staleness-aware Async-SGD for Distributed Deep Learning*, IJCAI 2016, arXiv:1511.05950, equation 6).
+fetched and the push's own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +35,13 @@ from dlscale.models.optimizers import ADAM_EPSILON, BETAS
 
 Floats = NDArray[np.float32]
 
-ADAGRAD_EPSILON = 1e-10  # torch's
+NUM_KEPT = {
+    "sgd": 0,
+    "momentum": 1,
+    "adagrad": 1,
+    "adam": 2,
+}  # arrays that a rule keeps, an element per weight
+ADAGRAD_EPSILON = np.float32(1e-10)  # torch's
 BLOCK = 1 << 15  # elements that all passes of an update go over before the next ones: they stay in the cache
 
 
@@ -46,55 +50,30 @@ class Options(CheckedOptions):
     """`fetch_every`, `push_every`: steps of a worker. `optimizer`, with `momentum`: the servers' rule.
 
     `learning_rate`: theirs and the workers'; 0 means that of the network's own optimizer. `masters`: servers that
-    stand between the workers and one more, which holds the weights; 0: none. `groups`: of workers that push the mean of
-    their gradients, computed with the same weights, as one; 0: every worker for itself.
+    stand between the workers and one more, which holds the weights; 0: none.
     """
 
     owner = "algorithm downpour"
 
     fetch_every: int = at_least(1, 1)
     push_every: int = at_least(1, 1)
-    optimizer: str = one_of(("sgd", "momentum", "adagrad", "adam"), "sgd")
+    optimizer: str = one_of(tuple(NUM_KEPT), "sgd")
     learning_rate: float = option(
         0.0,
         lambda rate: 0 <= rate < math.inf,
         "give a positive number, or 0 for that of the network's optimizer",
     )
     momentum: float = option(0.9, lambda value: 0 <= value < 1, "give at least 0 and less than 1")
-    divide_by_staleness: bool = False
     masters: int = at_least(0, 0)
-    groups: int = at_least(0, 0)
-
-    def check_together(self) -> None:
-        """Returns if the options fit each other. Raises UsageError."""
-        if self.groups and (self.fetch_every, self.push_every) != (1, 1):
-            raise UsageError(
-                "option groups of algorithm downpour with intervals above 1: a group fetches and pushes in every step; "
-                "leave them out"
-            )
 
     def for_gate(self) -> Options:
         """The same algorithm with intervals of two steps at most, by plain SGD of rate 1."""
         return Options(
-            fetch_every=min(self.fetch_every, 2),
-            push_every=min(self.push_every, 2),
-            learning_rate=1.0,
-            groups=self.groups,
+            fetch_every=min(self.fetch_every, 2), push_every=min(self.push_every, 2), learning_rate=1.0
         )
-
-    def turns(self, num_workers: int) -> list[range]:
-        """The workers of each group; one each without groups."""
-        count = self.groups or num_workers
-        ends = [num_workers * place // count for place in range(count + 1)]
-        return [range(*pair) for pair in pairwise(ends)]
 
     def check_setup(self, setup: Setup) -> None:
         """Returns if ranks could train in that setup. Raises UsageError."""
-        if self.groups > setup.num_ranks:
-            raise UsageError(
-                f"option groups of algorithm downpour is {self.groups} on {setup.num_ranks} ranks: more groups than "
-                f"workers; give at most {setup.num_ranks}"
-            )
         if self.masters > setup.num_ranks:
             raise UsageError(
                 f"option masters of algorithm downpour is {self.masters} on {setup.num_ranks} ranks: a master would be "
@@ -107,121 +86,57 @@ class Options(CheckedOptions):
             )
 
 
-class ServerRule:
-    """How a server updates its shard: `apply` changes weights in place, and may overwrite the gradient."""
+class Rule:
+    """How a server updates `count` weights; `kept` are the arrays that it needs between updates."""
 
-    def kept(self) -> list[Floats]:
-        """What it needs between updates: its arrays themselves, each with an element per weight."""
-        return []
-
-    def resume(self, num_updates: int) -> None:
-        """What `kept` gives was overwritten by what it is after so many updates."""
-
-
-class Sgd(ServerRule):
-    """Plain SGD: bit for bit w - r G in float32."""
-
-    def __init__(self, count: int, *, momentum: float) -> None:
-        del count, momentum  # it keeps nothing
-
-    def apply(self, weights: Floats, gradient: Floats, rate: float) -> None:
-        """Two passes."""
-        for w, g in _blocks(weights, gradient):
-            np.multiply(g, np.float32(rate), out=g)
-            np.subtract(w, g, out=w)
-
-
-class Momentum(ServerRule):
-    """SGD with momentum."""
-
-    def __init__(self, count: int, *, momentum: float) -> None:
-        self._momentum, self._u = np.float32(momentum), np.zeros(count, np.float32)
-
-    def kept(self) -> list[Floats]:
-        """Momentum u."""
-        return [self._u]
-
-    def apply(self, weights: Floats, gradient: Floats, rate: float) -> None:
-        """Four passes."""
-        for w, g, u in _blocks(weights, gradient, self._u):
-            np.multiply(u, self._momentum, out=u)
-            np.add(u, g, out=u)
-            np.multiply(u, np.float32(rate), out=g)
-            np.subtract(w, g, out=w)
-
-
-class Adagrad(ServerRule):
-    """Adagrad with the sums of this shard."""
-
-    def __init__(self, count: int, *, momentum: float) -> None:
-        del momentum
-        self._sums, self._work = np.zeros(count, np.float32), np.empty(min(count, BLOCK), np.float32)
-
-    def kept(self) -> list[Floats]:
-        """Sums s."""
-        return [self._sums]
-
-    def apply(self, weights: Floats, gradient: Floats, rate: float) -> None:
-        """Seven passes."""
-        for w, g, s in _blocks(weights, gradient, self._sums):
-            work = self._work[: w.size]
-            np.multiply(g, g, out=work)
-            np.add(s, work, out=s)
-            np.sqrt(s, out=work)
-            np.add(work, np.float32(ADAGRAD_EPSILON), out=work)
-            np.multiply(g, np.float32(rate), out=g)
-            np.divide(g, work, out=g)
-            np.subtract(w, g, out=w)
-
-
-class Adam(ServerRule):
-    """Adam, algorithm 1 of Kingma & Ba 2015, arXiv:1412.6980."""
-
-    def __init__(self, count: int, *, momentum: float) -> None:
-        del momentum
-        self._mean, self._square = np.zeros(count, np.float32), np.zeros(count, np.float32)
+    def __init__(self, optimizer: str, count: int, *, momentum: float) -> None:
+        self.kept = [np.zeros(count, np.float32) for _ in range(NUM_KEPT[optimizer])]
+        self.num_updates = 0
         self._work = np.empty(min(count, BLOCK), np.float32)
-        self._num_updates = 0
-
-    def kept(self) -> list[Floats]:
-        """Both moments."""
-        return [self._mean, self._square]
-
-    def resume(self, num_updates: int) -> None:
-        """Biases are those of the next update."""
-        self._num_updates = num_updates
+        self._update: Callable[..., None] = {
+            "sgd": self._sgd,
+            "momentum": self._heavy_ball,
+            "adagrad": self._adagrad,
+            "adam": self._adam,
+        }[optimizer]
+        self._momentum = np.float32(momentum)
 
     def apply(self, weights: Floats, gradient: Floats, rate: float) -> None:
-        """Twelve passes."""
-        self._num_updates += 1
+        """Update the weights in place; the gradient may be overwritten."""
+        self.num_updates += 1
+        for start in range(0, weights.size, BLOCK):
+            own = [array[start : start + BLOCK] for array in (weights, gradient, *self.kept)]
+            self._update(rate, self._work[: own[0].size], *own)
+
+    def _sgd(self, rate: float, _: Floats, w: Floats, g: Floats) -> None:
+        g *= np.float32(rate)
+        w -= g
+
+    def _heavy_ball(self, rate: float, _: Floats, w: Floats, g: Floats, u: Floats) -> None:
+        u *= self._momentum
+        u += g
+        w -= np.multiply(u, np.float32(rate), out=g)
+
+    def _adagrad(self, rate: float, work: Floats, w: Floats, g: Floats, s: Floats) -> None:
+        s += np.multiply(g, g, out=work)
+        np.sqrt(s, out=work)
+        work += ADAGRAD_EPSILON
+        g *= np.float32(rate)
+        g /= work
+        w -= g
+
+    def _adam(self, rate: float, work: Floats, w: Floats, g: Floats, m: Floats, v: Floats) -> None:
+        """Algorithm 1 of Kingma & Ba 2015, arXiv:1412.6980."""
         one, two = BETAS
-        step = np.float32(rate / (1 - one**self._num_updates))
-        scale = np.float32(1 / np.sqrt(1 - two**self._num_updates))
-        for w, g, m, v in _blocks(weights, gradient, self._mean, self._square):
-            work = self._work[: w.size]
-            np.multiply(m, np.float32(one), out=m)
-            np.multiply(g, np.float32(1 - one), out=work)
-            np.add(m, work, out=m)
-            np.multiply(g, g, out=g)
-            np.multiply(g, np.float32(1 - two), out=g)
-            np.multiply(v, np.float32(two), out=v)
-            np.add(v, g, out=v)
-            np.sqrt(v, out=work)
-            np.multiply(work, scale, out=work)
-            np.add(work, np.float32(ADAM_EPSILON), out=work)
-            np.divide(m, work, out=work)
-            np.multiply(work, step, out=work)
-            np.subtract(w, work, out=w)
-
-
-RULES: dict[str, type[Sgd | Momentum | Adagrad | Adam]] = {
-    "sgd": Sgd,
-    "momentum": Momentum,
-    "adagrad": Adagrad,
-    "adam": Adam,
-}
-
-
-def _blocks(*arrays: Floats) -> Iterator[tuple[Floats, ...]]:
-    for start in range(0, arrays[0].size, BLOCK):
-        yield tuple(array[start : start + BLOCK] for array in arrays)
+        m *= np.float32(one)
+        m += np.multiply(g, np.float32(1 - one), out=work)
+        g *= g
+        g *= np.float32(1 - two)
+        v *= np.float32(two)
+        v += g
+        np.sqrt(v, out=work)
+        work *= np.float32(1 / np.sqrt(1 - two**self.num_updates))
+        work += np.float32(ADAM_EPSILON)
+        np.divide(m, work, out=work)
+        work *= np.float32(rate / (1 - one**self.num_updates))
+        w -= work

@@ -8,11 +8,10 @@ weights of rank i of P, c the centre, r the learning rate, g_i the gradient at x
 in every step whose number the interval divides, x_i - r g_i in all others: equations 3 and 4 of its section 3, which
 are 5 and 6 with a = r rho and b = P a. The elastic force is that of the weights before the step. In step 0 there is
 none, for all begin at the centre. Where the rate changes, a does not, as in the authors' program (sixin-zh/mpiT). The
-centre is what was learnt. EAMSGD (section 3.2) has Nesterov's momentum d in each rank's own steps: v_i <- d v_i - r g_i
-with the gradient at x_i + d v_i, and x_i + v_i in the place of x_i - r g_i; the elastic force is no part of v_i.
+centre is what was learnt. x_i - r g_i is the network's own optimizer's doing.
 
 Over collectives all ranks exchange in the same steps and hold the same centre. Over servers each worker exchanges when
-its own step is due, and the centre moves by a (x_i - c) for that worker alone (algorithm 1 there, 2 with momentum).
+its own step is due, and the centre moves by a (x_i - c) for that worker alone (algorithm 1 there).
 There a worker asks for c and sends a (x_i - c) back, and others may come between; here it sends x_i, and the server
 moves the centre that it answers with. Step 0, in which algorithm 1 exchanges too, is left out: there a worker is at the
 centre that it was given.
@@ -27,16 +26,12 @@ from dlscale.collectives.option_kinds import CheckedOptions, at_least, option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(CheckedOptions):
-    """`interval`: steps between two exchanges with the centre. `moving_rate`: b, of the centre towards the mean.
-
-    `momentum`: Nesterov's in the ranks' own steps, which makes it EAMSGD; 0 leaves them to the network's optimizer.
-    """
+    """`interval`: steps between two exchanges with the centre. `moving_rate`: b, of the centre towards the mean."""
 
     owner = "algorithm easgd"
 
     interval: int = at_least(1, 10)
     moving_rate: float = option(0.9, lambda rate: 0 < rate <= 1, "give more than 0 and at most 1")
-    momentum: float = option(0.0, lambda value: 0 <= value < 1, "give at least 0 and less than 1")
 
     def for_gate(self) -> Options:
         """The shortest round that shows steps with and without the elastic force."""

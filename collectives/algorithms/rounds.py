@@ -56,46 +56,28 @@ class Elastic:
         self.centre = weights.buffer()
         weights.read(self.centre)
         self._mean, self._force = weights.buffer(), np.empty_like(self.centre)
-        self._own = (
-            self.centre.copy() if options.momentum else None
-        )  # x_i, while the replica is at x_i + d v_i
-        self.velocity = np.zeros_like(self.centre) if options.momentum else None
         self.num_exchanges = 0
 
     def before(self, step: int) -> None:
-        """Look ahead by the momentum; in a step that exchanges, take up the elastic force, and move the centre."""
-        own = self._own
-        if self._exchanges(step):
-            if own is None:
-                self._weights.read(self._mean)
-            else:
-                self._mean[:] = own
-            np.subtract(self._mean, self.centre, out=self._force)
-            self._collective.allreduce(self._mean, "average")
-            moving_rate = self._options.moving_rate
-            self._force *= np.float32(moving_rate / self._collective.size)
-            self._mean -= self.centre
-            self._mean *= np.float32(moving_rate)
-            self.centre += self._mean
-            self.num_exchanges += 1
-        if own is not None and self.velocity is not None:
-            self._weights.write(own + np.float32(self._options.momentum) * self.velocity)
+        """In a step that exchanges, take up the elastic force, and move the centre."""
+        if not self._exchanges(step):
+            return
+        self._weights.read(self._mean)
+        np.subtract(self._mean, self.centre, out=self._force)
+        self._collective.allreduce(self._mean, "average")
+        moving_rate = self._options.moving_rate
+        self._force *= np.float32(moving_rate / self._collective.size)
+        self._mean -= self.centre
+        self._mean *= np.float32(moving_rate)
+        self.centre += self._mean
+        self.num_exchanges += 1
 
     def after(self, step: int) -> None:
         """Let the elastic force act on the weights after the step."""
-        own, velocity, exchanges = self._own, self.velocity, self._exchanges(step)
-        if own is None or velocity is None:
-            if exchanges:
-                self._weights.read(self._mean)
-                self._mean -= self._force
-                self._weights.write(self._mean)
-            return
-        self._weights.read(self._mean)
-        np.subtract(self._mean, own, out=velocity)
-        own[:] = self._mean
-        if exchanges:
-            own -= self._force
-            self._weights.write(own)
+        if self._exchanges(step):
+            self._weights.read(self._mean)
+            self._mean -= self._force
+            self._weights.write(self._mean)
 
     def _exchanges(self, step: int) -> bool:
         return step > 0 and step % self._options.interval == 0
@@ -176,10 +158,6 @@ class RoundsTrainer(WrappedTrainer):
     def own_weights(self) -> Weights:
         """This rank's own weights; not collective."""
         return self._replica.weights()
-
-    def velocity(self) -> Weights:
-        """The momentum of this rank's steps; empty where there is none."""
-        return [] if self._rule.velocity is None else self._flat.shaped(self._rule.velocity)
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """How often weights were exchanged, how much travels each time, and the collective's own decisions."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import StateBytes, Trainer
@@ -59,7 +59,7 @@ def bytes_of(held: State) -> StateBytes:
 class KeptByServers:
     """The part of a trainer whose training cannot be saved, as servers keep some of it."""
 
-    backend: ClassVar[str]
+    backend: str
     _replica: Any
 
     def served_state(self) -> State:

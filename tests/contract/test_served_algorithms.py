@@ -29,9 +29,8 @@ def factory(any_served_pair):
         ("downpour", {}),
         ("downpour", {"fetch_every": 3, "push_every": 2, "optimizer": "adagrad"}),
         ("downpour", {"push_every": 4}),
-        ("downpour", {"groups": 1}),
         ("easgd", {}),
-        ("easgd", {"interval": 1, "momentum": 0.5}),
+        ("easgd", {"interval": 1}),
     ],
 )
 def test_the_gates_pass(any_served_pair, connected, factory, algorithm, options, verdicts):
@@ -46,14 +45,10 @@ TURNS = {"audit_step", "audit_scale", "audit_samples", "audit_count"}
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
-        ("downpour", {"optimizer": "adam", "divide_by_staleness": True}),
-        (
-            "downpour",
-            {"fetch_every": 3, "push_every": 2, "optimizer": "adagrad", "divide_by_staleness": True},
-        ),
-        ("downpour", {"groups": 1, "optimizer": "momentum"}),
+        ("downpour", {"optimizer": "adam"}),
+        ("downpour", {"fetch_every": 3, "push_every": 2, "optimizer": "adagrad"}),
+        ("downpour", {"optimizer": "momentum"}),
         ("easgd", {"interval": 3}),
-        ("easgd", {"interval": 2, "momentum": 0.5}),
     ],
 )
 def test_turns_are_replayed(any_served_pair, connected, factory, algorithm, options, audits):
@@ -85,26 +80,6 @@ def test_worker_and_centre_are_drawn_together(any_served_pair, connected, factor
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
         assert trainer.num_applied() == 4
         assert trainer.staleness() == {0: 2}
-    world.Barrier()
-    trainer.close()
-
-
-def test_one_group_is_synchronous_training(downpour, factory, world, shard):
-    rate = 2.0**-7
-    trainer = downpour(learning_rate=rate, groups=1).distribute(factory, shard=shard, seed=3)
-    plain = factory(shard=shard, seed=3)
-    for _ in range(3):
-        trainer.step()
-        parts = zip(*world.allgather(plain.gradients()), strict=True)
-        means = [sum(part) / np.float32(len(part)) for part in parts]
-        plain.load(
-            [weight - np.float32(rate) * mean for weight, mean in zip(plain.weights(), means, strict=True)]
-        )
-    world.Barrier()
-    assert all(map(np.array_equal, trainer.weights(), plain.weights()))
-    assert (trainer.num_applied(), trainer.staleness()) == (6, {0: 3})
-    assert trainer.agree(shard.index == 0), "the first of a group says so"
-    assert trainer.settings()["num_groups"] == 1
     world.Barrier()
     trainer.close()
 

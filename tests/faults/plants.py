@@ -207,8 +207,8 @@ def _is_spared(is_last):
 
 
 def _mpi_servers_scale(part, *, is_last, every):
-    from dlscale.collectives.mpi_ps.messages import Kind
-    from dlscale.collectives.mpi_ps.server import Server
+    from dlscale.collectives.servers.messages import Kind
+    from dlscale.collectives.servers.server import Server
 
     num_pushes = {}
 

@@ -126,7 +126,7 @@ def test_a_killed_worker_is_dropped_by_its_server_and_a_killed_server_is_named(l
     assert goes_on(ranks, [0]), ranks.story()
     ranks.signal(2, signal.SIGKILL)
     (error,) = ranks.wait_for("error", [0], seconds=SOON_SECONDS)
-    expected = f"mpi_ps: server 0 (rank 2, process {ranks.pid(2)}) died, and its weights with it"
+    expected = f"mpi_ps: server 0 (process {ranks.pid(2)}) died"
     assert error["text"] == expected, error
 
 
@@ -140,7 +140,7 @@ def test_a_worker_under_a_master_is_dropped_by_it_and_a_killed_master_is_named(l
     says(ranks, f"mpi_ps: worker 1 (process {ranks.pid(1)}) died and was dropped; 1 goes on")
     ranks.signal(3, signal.SIGKILL)
     (error,) = ranks.wait_for("error", [0], seconds=SOON_SECONDS)
-    expected = f"mpi_ps: master 0 (rank 3, process {ranks.pid(3)}) died, and nobody relays for it"
+    expected = f"mpi_ps: master 0 (process {ranks.pid(3)}) died"
     assert error["text"] == expected, error
     dropped = f"mpi_ps: master 0 (process {ranks.pid(3)}) died and was dropped; 0 go on"
     says(ranks, dropped, SOON_SECONDS)

@@ -27,7 +27,7 @@ def test_algorithms_run_over_every_backend_that_carries_them_and_their_options_a
     planned = tiny(
         backends=["none", "ring", "mpi", "mpi_ps"],
         algorithms=["sync", "downpour", "easgd"],
-        **options("easgd.interval=2|8", "easgd.moving_rate=0.5", "downpour.groups=2"),
+        **options("easgd.interval=2|8", "easgd.moving_rate=0.5", "downpour.masters=0"),
         controls=["exchange"],
     )
     found = sorted((c.backend, c.algorithm, c.algorithm_options.get("interval", 0)) for c in trained(planned))

@@ -63,10 +63,6 @@ CASES = [
         {**RING, "algorithms": ["easgd"], "algorithm_options": {"easgd": {"interval": [1, 0]}}},
         "interval of algorithm",
     ),
-    (
-        {**RING, "algorithms": ["easgd"], "algorithm_options": {"easgd": {"momentum": 0.9}}},
-        "is that of plain SGD",
-    ),
     ({"algorithms": ["easgd"], "backends": ["none"]}, "none of these carries it; add one of: mpi, gloo"),
     (
         {"frameworks": ["tensorflow"], "backends": ["none", "gloo"]},

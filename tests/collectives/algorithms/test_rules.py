@@ -81,20 +81,16 @@ def trained(num_steps, **options):
         return list(ranks.map(train, range(NUM_RANKS)))
 
 
-@pytest.mark.parametrize(("interval", "momentum"), [(1, 0.0), (3, 0.0), (1, 0.5), (3, 0.5)])
-def test_elastic_averaging_follows_the_papers_equations(interval, momentum):
-    """Section 3 of arXiv:1412.6651, and its algorithm 2 for the momentum; all exchange in the same steps."""
+@pytest.mark.parametrize("interval", [1, 3])
+def test_elastic_averaging_follows_the_papers_equations(interval):
+    """Section 3 of arXiv:1412.6651; all exchange in the same steps."""
     moving_rate = 0.6
-    found = trained(10, interval=interval, moving_rate=moving_rate, momentum=momentum)
+    found = trained(10, interval=interval, moving_rate=moving_rate)
     own, centre = np.array([START] * NUM_RANKS), START
-    velocity, share = np.zeros_like(own), moving_rate / NUM_RANKS
+    share = moving_rate / NUM_RANKS
     for step in range(10):
         before = own.copy()
-        ahead = own + momentum * velocity
-        velocity = momentum * velocity - RATE * np.array(
-            [gradient(rank, ahead[rank], step) for rank in range(NUM_RANKS)]
-        )
-        own = own + velocity
+        own = own - RATE * np.array([gradient(rank, own[rank], step) for rank in range(NUM_RANKS)])
         if step % interval == 0:
             own = own - share * (before - centre)
             centre = centre + share * (before - centre).sum(axis=0)
@@ -121,7 +117,6 @@ def test_elastic_averaging_follows_the_papers_equations(interval, momentum):
             "moving_rate of algorithm easgd is 0.0; give more than 0 and at most",
         ),
         ("easgd", {"moving_rate": 1.5}, "moving_rate of algorithm easgd is 1.5"),
-        ("easgd", {"momentum": 1.0}, "momentum of algorithm easgd is 1.0; give at least 0 and less than 1"),
         ("sync", {"interval": 2}, "algorithm sync has no option 'interval'; it has none"),
         ("nix", {}, "no algorithm 'nix'; choose one of: sync, easgd"),
     ],
