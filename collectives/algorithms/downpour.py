@@ -93,13 +93,8 @@ class Rule:
         self.kept = [np.zeros(count, np.float32) for _ in range(NUM_KEPT[optimizer])]
         self.num_updates = 0
         self._work = np.empty(min(count, BLOCK), np.float32)
-        self._update: Callable[..., None] = {
-            "sgd": self._sgd,
-            "momentum": self._heavy_ball,
-            "adagrad": self._adagrad,
-            "adam": self._adam,
-        }[optimizer]
-        self._momentum = np.float32(momentum)
+        self._update: Callable[..., None] = getattr(self, f"_{optimizer}")
+        self._decay = np.float32(momentum)
 
     def apply(self, weights: Floats, gradient: Floats, rate: float) -> None:
         """Update the weights in place; the gradient may be overwritten."""
@@ -112,8 +107,8 @@ class Rule:
         g *= np.float32(rate)
         w -= g
 
-    def _heavy_ball(self, rate: float, _: Floats, w: Floats, g: Floats, u: Floats) -> None:
-        u *= self._momentum
+    def _momentum(self, rate: float, _: Floats, w: Floats, g: Floats, u: Floats) -> None:
+        u *= self._decay
         u += g
         w -= np.multiply(u, np.float32(rate), out=g)
 
