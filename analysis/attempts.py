@@ -17,7 +17,7 @@ from dlscale.analysis.text import plural
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.windows import Windows
-from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.algorithms import SYNC
 from dlscale.collectives.backend import BUCKET_SIZES, GATHER_SIZES
 from dlscale.collectives.capabilities import TABLE
 from dlscale.collectives.sharding import NONE as UNSHARDED

@@ -15,7 +15,7 @@ import pandas as pd
 from dlscale.analysis.text import CONTROL_NAMES, settings_text, workload_title
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import Cell, curve_names, options_place
-from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.algorithms import SYNC
 from dlscale.collectives.sharding import NONE
 
 CONTROLS = tuple(CONTROL_NAMES)  # in the order of tables

@@ -17,7 +17,7 @@ from dlscale.analysis.text import plural
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import AUTO, OF_METHOD, Cell, setting_of
 from dlscale.collectives import capabilities
-from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.algorithms import SYNC
 
 CURVE = "curve"  # the factor of a study whose axes separate families
 PAIR = ("cell", "reference_cell", "contender", "reference", "factor", "over")  # columns of what is declared

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives.capabilities import Capabilities, capabilities
 from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
 
@@ -28,8 +30,7 @@ OWN = "own."  # how the names of what each rank has of its own begin, in a train
 class Setup:
     """What decides, besides its options, whether a backend can train: what a plan knows of a launch.
 
-    `one_machine`: all ranks and servers share a host. `cores_per_rank` are those that a rank is bound to, on which
-    `threads_per_rank` compute.
+    `one_machine`: all ranks and servers share a host.
     """
 
     framework: str
@@ -38,8 +39,6 @@ class Setup:
     device: str = "cpu"
     compiled: bool = False
     one_machine: bool = True
-    cores_per_rank: int = 1
-    threads_per_rank: int = 1
 
 
 class Collective(Protocol):
@@ -176,16 +175,20 @@ class StaleTrainer(CountingTrainer, Protocol):
         """
 
 
-class Backend(Protocol):
-    """How the ranks of one launch combine their gradients."""
+class Backend(ABC):
+    """How the ranks of one launch combine their gradients; all step together, unless a backend says otherwise."""
+
+    name: str
 
     @property
     def capabilities(self) -> Capabilities:
-        """This backend's row of the capability table."""
+        """This backend's row of the table."""
+        return capabilities(self.name)
 
     @property
     def delay(self) -> int:
         """Steps by which it delays gradients, as it was connected: 0 where steps are synchronous."""
+        return 0
 
     @property
     def asynchronous(self) -> bool:
@@ -193,33 +196,39 @@ class Backend(Protocol):
 
         Then trainers are `StaleTrainer`s. Otherwise all ranks take the same steps, each of which is one update.
         """
+        return False
 
     @property
     def served(self) -> Any:
         """The options of the algorithm by which ranks train over servers without waiting for each other.
 
-        None where ranks step together, and where each gradient is applied as it
-        comes.
+        None where ranks step together, and where each gradient is applied as it comes.
         """
+        return None
 
     @property
     def compressor(self) -> Compressor | None:
         """What compresses gradients on their way; None where nothing does. Its trainers are `CompressedTrainer`s."""
+        return None
 
     @property
     def rounds(self) -> Any | None:
-        """The `algorithms.easgd.Options` of ranks that train alone and exchange weights over collectives now and then.
+        """The options of an algorithm by which ranks train alone and exchange weights over collectives now and then.
 
         None where gradients travel. Otherwise trainers are `algorithms.rounds.RoundsTrainer`s.
         """
+        return None
 
     @property
     def shard(self) -> str:
         """What of a training's state is sharded over ranks, of `sharding.NAMES`."""
+        return "none"
 
     def gather_seconds(self) -> float | None:
         """Seconds that gathers of weights took on this rank so far, its steps waiting; None if that is not known."""
+        return None
 
+    @abstractmethod
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica wired to this backend by its own recommended interface; collective.
 
@@ -229,55 +238,15 @@ class Backend(Protocol):
 
     def collective(self) -> Collective:
         """Host-buffer operations over all ranks; collective. Raises UsageError if there are none."""
+        raise UsageError(f"backend {self.name} has no operations on host buffers")
 
+    def process_group(self) -> Any:
+        """Torch's default group, which the backend leaves when it closes, of one over torch.distributed."""
+        raise UsageError(f"backend {self.name} has no process group of torch")
+
+    @abstractmethod
     def close(self) -> None:
         """Leave the group; collective."""
 
 
-class ProcessGroupBackend(Backend, Protocol):
-    """A backend with a process group of torch over its ranks."""
-
-    def process_group(self) -> Any:
-        """Torch's default group, which the backend forms by the first call and leaves when it closes; collective."""
-
-
-class InStep:
-    """The part of `Backend` that such backends share; one that can do otherwise overrides it."""
-
-    name: str
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return capabilities(self.name)
-
-    @property
-    def delay(self) -> int:
-        """None: a step applies its own gradients."""
-        return 0
-
-    @property
-    def asynchronous(self) -> bool:
-        """No: all ranks step together."""
-        return False
-
-    @property
-    def served(self) -> Any:
-        return None
-
-    @property
-    def compressor(self) -> Compressor | None:
-        return None
-
-    @property
-    def rounds(self) -> Any | None:
-        """None: gradients travel."""
-        return None
-
-    @property
-    def shard(self) -> str:
-        """Nothing: every rank has all."""
-        return "none"
-
-    def gather_seconds(self) -> float | None:
-        """None: weights are not gathered."""
-        return None
+InStep = Backend

@@ -6,8 +6,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Collective, InStep, Trainer
+from dlscale.collectives.backend import Backend, Trainer
 from dlscale.collectives.registry import read_options
 from dlscale.collectives.training.stamps import StampedTrainer
 from dlscale.models.workload import ReplicaFactory, Shard
@@ -24,7 +23,7 @@ def connect(*, control: Any, framework: str, options: dict[str, Any]) -> NoneBac
     return NoneBackend()
 
 
-class NoneBackend(InStep):
+class NoneBackend(Backend):
     """Wires nothing (`Backend`)."""
 
     name = "none"
@@ -42,9 +41,6 @@ class NoneBackend(InStep):
         integration = importlib.import_module(f"dlscale.collectives.training._{replica.framework}_stamps")
         trainer: StampedTrainer = integration.stamped(replica)
         return trainer
-
-    def collective(self) -> Collective:
-        raise UsageError("backend none has no collective operations: it is the control without any exchange")
 
     def close(self) -> None:
         """Nothing to leave."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.algorithms.registry import SYNC, check_name, read_algorithm
+from dlscale.collectives.algorithms import SYNC, read_algorithm
 from dlscale.collectives.algorithms.rounds import RoundsBackend
 from dlscale.collectives.backend import Backend, Setup
 from dlscale.collectives.capabilities import NAMES, TABLE, Capabilities, capabilities
@@ -128,7 +128,7 @@ def has_other_updates(options: Mapping[str, Any]) -> bool:
 
 def check_algorithm(name: str, options: Mapping[str, Any], *, framework: str, algorithm: str) -> None:
     """Returns if the backend with these options carries the algorithm in that framework. Raises UsageError."""
-    check_name(algorithm)
+    read_algorithm(algorithm)
     row = capabilities(name)
     if algorithm == SYNC:
         return

@@ -20,7 +20,7 @@ from dlscale.analysis.load import Study
 from dlscale.analysis.text import digits, listed, plural, settings_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.prediction import HARMLESS, PredictionRecord
-from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.algorithms import SYNC
 
 STATED = ("system", "workload", "preset", "framework", "scaling_mode", "batch")  # what a family must share
 SIZE = ("num_ranks", "num_nodes", "num_servers")

@@ -30,7 +30,7 @@ from dlscale.analysis.load import Study
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, NONE
 from dlscale.analysis.text import digits, interval, listed, plural, settings_text
 from dlscale.benchmarks.records.cell import Cell, Target, rates_are_tried
-from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.algorithms import SYNC
 from dlscale.collectives.capabilities import capabilities
 from dlscale.collectives.registry import has_other_updates
 

@@ -23,7 +23,7 @@ from dlscale.benchmarks.records.cell import Cell, Setting
 from dlscale.benchmarks.records.record import Gate, StateBytes
 from dlscale.benchmarks.records.spool import CaseResult, Event, MeasuredWindow, Phase, SpoolWriter
 from dlscale.collectives import Backend, Trainer
-from dlscale.collectives.algorithms.registry import round_steps
+from dlscale.collectives.algorithms import round_steps
 from dlscale.collectives.backend import BUCKET_SIZES, StaleTrainer
 from dlscale.collectives.control import Communicator
 from dlscale.collectives.neighbours import CarriedNeighbours

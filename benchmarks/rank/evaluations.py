@@ -25,7 +25,7 @@ from dlscale.benchmarks.rank.reference import AuditedTraining, all_held_out
 from dlscale.benchmarks.records.cell import Cell, Target
 from dlscale.benchmarks.records.record import End, Evaluation, Gate
 from dlscale.collectives import CountingTrainer, Trainer
-from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.algorithms import SYNC
 from dlscale.collectives.sharding import NONE
 from dlscale.models.quality.metric import PIECE, HeldOut, Measured, read_usable
 from dlscale.models.samples import Arrays

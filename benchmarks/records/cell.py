@@ -16,7 +16,7 @@ from pydantic import Field, PositiveFloat
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.windows import Count, CountFromZero, Whole
-from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.algorithms import SYNC
 from dlscale.collectives.sharding import NONE
 from dlscale.models import load_workload
 from dlscale.models.optimizers import OptimizerRule, RateSchedule

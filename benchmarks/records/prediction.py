@@ -23,7 +23,7 @@ from dlscale.collectives.sharding import NONE
 PREDICTIONS_FOLDER = "predictions"  # in the system's folder of results
 ENDING = ".jsonl"
 # Options of backends that change no time that is predicted.
-HARMLESS = {"allow_open_ports", "port", "timeout_seconds", "check_every", "error_feedback", "cache_capacity"}
+HARMLESS = {"allow_open_ports", "port", "timeout_seconds", "check_every", "error_feedback"}
 LARGEST_BYTES = 64 << 20  # of a file
 AGAIN = "give a file that dlscale predict wrote, or predict again"
 

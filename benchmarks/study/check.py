@@ -15,8 +15,8 @@ from dlscale.benchmarks.study.rules import MOST_WARM_UP
 from dlscale.benchmarks.study.study import OPTION_TABLES, Study
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import Capabilities, Setup, capabilities, check_algorithm, check_options, check_setup
-from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
-from dlscale.collectives.algorithms.registry import SYNC, read_algorithm
+from dlscale.collectives.algorithms import NAMES as ALGORITHMS
+from dlscale.collectives.algorithms import SYNC, read_algorithm
 from dlscale.collectives.sharding import NONE, PARAMETERS, check_sharding
 from dlscale.models.frameworks import FRAMEWORKS, check_precision
 from dlscale.models.own import OwnModel
@@ -126,8 +126,7 @@ def _check_exchange(cell: Cell, row: Capabilities, study: Study) -> None:
     rules, target, options = study.rules, study.target, cell.backend_options
     setup = Setup(
         framework=cell.framework, num_ranks=cell.num_ranks, num_servers=cell.num_servers, device=cell.device,
-        compiled=cell.compiled, one_machine=cell.num_nodes == 1, cores_per_rank=cell.cores_per_rank,
-        threads_per_rank=cell.threads_per_rank,
+        compiled=cell.compiled, one_machine=cell.num_nodes == 1,
     )  # fmt: skip
     if cell.algorithm != SYNC:
         check_algorithm(row.name, options, framework=cell.framework, algorithm=cell.algorithm)

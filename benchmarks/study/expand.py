@@ -22,7 +22,7 @@ from dlscale.benchmarks.study.plan import Launch, Plan, Shape, launches_needed, 
 from dlscale.benchmarks.study.study import AXES, Study
 from dlscale.benchmarks.systems.system import DETECT, System
 from dlscale.collectives import capabilities
-from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.algorithms import SYNC
 from dlscale.collectives.capabilities import carried_shards
 from dlscale.collectives.sharding import NONE
 from dlscale.models import NAMES as WORKLOADS

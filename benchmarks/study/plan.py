@@ -20,7 +20,7 @@ from dlscale.benchmarks.study.rules import SHORT_CONTROL_SECONDS
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import Partition, System
 from dlscale.collectives import capabilities
-from dlscale.collectives.algorithms.registry import SYNC, round_steps
+from dlscale.collectives.algorithms import SYNC, round_steps
 
 DEFAULT_MAX_NODES = 64  # the default must not make a first study expensive
 MOST_SIZES, MOST_FACTOR = 4, 8  # of a job: its numbers of nodes, and the largest over the smallest

@@ -34,8 +34,8 @@ from dlscale.benchmarks.records.record import Base, Fingerprint
 from dlscale.benchmarks.study.rules import MOST_LAUNCHES, NumLaunches, Rules, TargetRules, option
 from dlscale.benchmarks.systems.system import GPU_BACKEND, System
 from dlscale.collectives import NAMES as BACKENDS
-from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
-from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.algorithms import NAMES as ALGORITHMS
+from dlscale.collectives.algorithms import SYNC
 from dlscale.collectives.sharding import NONE
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload

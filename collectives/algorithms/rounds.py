@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.collectives.algorithms.easgd import Options
-from dlscale.collectives.backend import Backend, Collective, InStep
-from dlscale.collectives.capabilities import Capabilities
+from dlscale.collectives.backend import Backend, Collective
 from dlscale.collectives.training.replica_trainer import WrappedTrainer
 from dlscale.models.workload import Replica, ReplicaFactory, Shard, Weights
 
@@ -83,16 +82,12 @@ class Elastic:
         return step > 0 and step % self._options.interval == 0
 
 
-class RoundsBackend(InStep):
-    """Another backend's ranks, training in rounds over its collectives (`Backend`)."""
+class RoundsBackend(Backend):
+    """Another backend's ranks, training in rounds over its collectives."""
 
     def __init__(self, backend: Backend, options: Options) -> None:
-        self._backend, self._options = backend, options
+        self.name, self._backend, self._options = backend.capabilities.name, backend, options
         self._collective = backend.collective()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._backend.capabilities
 
     @property
     def rounds(self) -> Options:
@@ -105,14 +100,8 @@ class RoundsBackend(InStep):
 
         The gate looks at a round step by step, so its trainer has short ones.
         """
-        return RoundsTrainer(
-            factory,
-            self._options.for_gate() if gate else self._options,
-            self._collective,
-            shard=shard,
-            seed=seed,
-            gate=gate,
-        )
+        options = self._options.for_gate() if gate else self._options
+        return RoundsTrainer(factory(shard=shard, seed=seed, gate=gate), options, self._collective)
 
     def collective(self) -> Collective:
         return self._backend.collective()
@@ -125,20 +114,11 @@ class RoundsBackend(InStep):
 class RoundsTrainer(WrappedTrainer):
     """One rank's replica in rounds (`Trainer`)."""
 
-    def __init__(
-        self,
-        factory: ReplicaFactory,
-        options: Options,
-        collective: Collective,
-        *,
-        shard: Shard,
-        seed: int,
-        gate: bool,
-    ) -> None:
-        self._replica = factory(shard=shard, seed=seed, gate=gate)
-        super().__init__(_integration(self._replica).alone(self._replica))
-        self._collective, self._num_steps = collective, 0
-        self._flat = FlatWeights(self._replica, collective)
+    def __init__(self, replica: Replica, options: Options, collective: Collective) -> None:
+        """With the weights of rank 0; collective."""
+        super().__init__(_integration(replica).alone(replica))
+        self._replica, self._collective, self._num_steps = replica, collective, 0
+        self._flat = FlatWeights(replica, collective)
         first = self._flat.buffer()
         self._flat.read(first)
         collective.broadcast(first, 0)

@@ -16,28 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Collective, InStep, Setup, Trainer
+from dlscale.collectives.backend import Backend, Collective, Setup, Trainer
 from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root
-from dlscale.collectives.option_kinds import CheckedOptions, at_least, one_of
+from dlscale.collectives.option_kinds import CheckedOptions, one_of
 from dlscale.collectives.registry import read_options
 from dlscale.models.workload import ReplicaFactory, Shard
 
 OPERATIONS = ("mpi", "ccl", "nccl")
 BUILD_NOTE = "horovod.json"  # in the environment's folder: what `make horovod` built against
-WORKER_AFFINITY = "CCL_WORKER_AFFINITY"
 REMEDY = "make horovod, in a checkout of dlscale, builds it for what is installed here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(CheckedOptions):
-    """Horovod's start-up options; where one is negative or empty, Horovod's own default holds.
+    """Horovod's start-up options; where one is negative, Horovod's own default holds.
 
     `operations`: what carries the gradients, `mpi`, `ccl` (oneCCL) or `nccl`; Horovod was built for it or refuses.
     `fusion_threshold_mib`: size of the buffer that small gradients are fused in (default 128). `cycle_time_ms`: how
-    often Horovod looks for new gradients (default 1). `cache_capacity`: of negotiated responses (default 1024).
-    `hierarchical_allreduce`: inside nodes first, then between them (NCCL and MPI).
-    `ccl_workers`: threads of a rank that carry oneCCL's messages, each on one of the rank's cores that no training
-    thread needs; 0 leaves number and place to oneCCL. `ccl_workers_share`: they may run on training cores.
+    often Horovod looks for new gradients (default 1).
     """
 
     owner = "backend horovod"
@@ -45,32 +41,6 @@ class Options(CheckedOptions):
     operations: str = one_of(OPERATIONS, "mpi")
     fusion_threshold_mib: float = -1.0
     cycle_time_ms: float = -1.0
-    cache_capacity: int = -1
-    hierarchical_allreduce: bool = False
-    ccl_workers: int = at_least(0, 0)
-    ccl_workers_share: bool = False
-
-    def check_together(self) -> None:
-        """Returns if the options fit each other. Raises UsageError."""
-        if self.operations != "ccl" and (self.ccl_workers or self.ccl_workers_share):
-            raise UsageError(
-                f"ccl_workers are threads of oneCCL, but backend horovod was asked for operations {self.operations}; "
-                "give horovod.operations=ccl, or leave them out"
-            )
-        if self.ccl_workers_share and not self.ccl_workers:
-            raise UsageError(
-                "ccl_workers_share of backend horovod says where workers may run, but not how many; give ccl_workers"
-            )
-
-    def check_cores(self, *, num_cores: int, num_threads: int) -> None:
-        """Returns if a rank's cores have room for oneCCL's workers beside its training threads. Raises UsageError."""
-        room = num_cores if self.ccl_workers_share else num_cores - num_threads
-        if self.ccl_workers and self.ccl_workers > room:
-            raise UsageError(
-                f"backend horovod was asked for {self.ccl_workers} ccl_workers beside {num_threads} training threads "
-                f"on the {num_cores} cores of a rank; give fewer, a placement with fewer OMP_NUM_THREADS, or "
-                "horovod.ccl_workers_share=true to let them run on training cores"
-            )
 
     def check_device(self, device: str) -> None:
         """Returns if these operations carry gradients of that device. Raises UsageError."""
@@ -82,33 +52,32 @@ class Options(CheckedOptions):
 
     def variables(self) -> dict[str, str]:
         """Horovod's environment variables."""
-        variables = {"HOROVOD_CPU_OPERATIONS": {"mpi": "MPI", "ccl": "CCL"}.get(self.operations, "")}
+        variables = {}
+        if self.operations != "nccl":
+            variables["HOROVOD_CPU_OPERATIONS"] = self.operations.upper()
         if self.fusion_threshold_mib >= 0:
             variables["HOROVOD_FUSION_THRESHOLD"] = str(int(self.fusion_threshold_mib * 2**20))
         if self.cycle_time_ms >= 0:
             variables["HOROVOD_CYCLE_TIME"] = f"{self.cycle_time_ms:g}"
-        if self.cache_capacity >= 0:
-            variables["HOROVOD_CACHE_CAPACITY"] = str(self.cache_capacity)
-        if self.hierarchical_allreduce:
-            variables["HOROVOD_HIERARCHICAL_ALLREDUCE"] = "1"
-        return {name: value for name, value in variables.items() if value}
+        return variables
 
 
 def check(framework: str) -> None:
-    """Returns if Horovod can be used here. Raises UsageError if it is missing or was built against other versions."""
+    """Import Horovod. Raises UsageError if it is missing or was built against other versions."""
     load(framework)
+
+
+preload = check
 
 
 def check_setup(options: dict[str, Any], setup: Setup) -> None:
-    """Returns if Horovod's operations work on the device, and a rank's cores are enough. Raises UsageError."""
-    chosen = read_options(Options, options, backend="horovod")
-    chosen.check_device(setup.device)
-    chosen.check_cores(num_cores=setup.cores_per_rank, num_threads=setup.threads_per_rank)
+    """Returns if Horovod's operations work on the device. Raises UsageError."""
+    read_options(Options, options, backend="horovod").check_device(setup.device)
 
 
-def preload(framework: str) -> None:
-    """Import Horovod. Raises UsageError as `check`."""
-    load(framework)
+def check_installed(framework: str, options: dict[str, Any]) -> None:
+    """Returns if Horovod was built for the operations that the options ask for. Raises UsageError."""
+    _built_for(read_options(Options, options, backend="horovod"), framework)
 
 
 def connect(*, control: Any, framework: str, options: dict[str, Any]) -> HorovodBackend:
@@ -116,45 +85,8 @@ def connect(*, control: Any, framework: str, options: dict[str, Any]) -> Horovod
     chosen = read_options(Options, options, backend="horovod")
     hvd = _built_for(chosen, framework)
     os.environ.update(chosen.variables())
-    if chosen.ccl_workers:
-        os.environ.update(_worker_variables(chosen, control, framework))
     hvd.init(comm=control)
     return HorovodBackend(chosen, hvd, framework)
-
-
-def _worker_variables(chosen: Options, control: Any, framework: str) -> dict[str, str]:
-    """OneCCL's variables for the workers: the last of each rank's cores, in the order of a node's ranks; collective.
-
-    Raises UsageError on all ranks if one has too few.
-    """
-    own, problem = sorted(os.sched_getaffinity(0)), ""
-    try:
-        chosen.check_cores(num_cores=len(own), num_threads=_num_threads(framework))
-    except UsageError as error:
-        problem = str(error)
-    if first := next(filter(None, control.allgather(problem)), ""):
-        raise UsageError(first)
-    from mpi4py import MPI
-
-    node = control.Split_type(MPI.COMM_TYPE_SHARED, key=control.Get_rank())
-    of_node = node.allgather(own[-chosen.ccl_workers :])
-    node.Free()
-    cores = ",".join(str(core) for of_rank in of_node for core in of_rank)
-    # Without the second variable oneCCL leaves its workers out where they are as many as a rank's cores.
-    return {"CCL_WORKER_COUNT": str(chosen.ccl_workers), "CCL_WORKER_OFFLOAD": "1", WORKER_AFFINITY: cores}
-
-
-def _num_threads(framework: str) -> int:
-    """Threads that compute on this rank."""
-    module = importlib.import_module(framework)
-    if framework == "torch":
-        return int(module.get_num_threads())
-    return int(module.config.threading.get_intra_op_parallelism_threads()) or len(os.sched_getaffinity(0))
-
-
-def check_installed(framework: str, options: dict[str, Any]) -> None:
-    """Returns if Horovod was built for the operations that the options ask for. Raises UsageError."""
-    _built_for(read_options(Options, options, backend="horovod"), framework)
 
 
 def _built_for(chosen: Options, framework: str) -> Any:
@@ -199,7 +131,7 @@ def other_versions(note: Path) -> str | None:
     return None
 
 
-class HorovodBackend(InStep):
+class HorovodBackend(Backend):
     """DistributedOptimizer or DistributedGradientTape (`Backend`)."""
 
     name = "horovod"
@@ -237,9 +169,6 @@ class HorovodBackend(InStep):
             "hierarchical_allreduce": ("HOROVOD_HIERARCHICAL_ALLREDUCE", "0"),
         }
         values = {name: os.environ.get(variable, default) for name, (variable, default) in known.items()}
-        if self._options.operations == "ccl":
-            values["ccl_workers"] = str(self._options.ccl_workers or "automatic")
-            values["ccl_worker_affinity"] = os.environ.get(WORKER_AFFINITY, "automatic")
         return {"operations": self._options.operations, "overlap": True, **values}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Backend, Collective, InStep, PartsCollective, Trainer
+from dlscale.collectives.backend import Backend, Collective, PartsCollective, Trainer
 from dlscale.collectives.capabilities import Capabilities
 from dlscale.collectives.sharding import OPTIMIZER
 from dlscale.collectives.training.collective_backend import take_first_weights
@@ -29,7 +29,7 @@ def over(backend: Backend) -> OptimizerShardingBackend:
     return OptimizerShardingBackend(backend)
 
 
-class OptimizerShardingBackend(InStep):
+class OptimizerShardingBackend(Backend):
     """Another backend's ranks, which update weights in parts over its collectives (`Backend`)."""
 
     shard = OPTIMIZER

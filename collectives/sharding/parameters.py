@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Backend, Collective, InStep, ProcessGroupBackend, Trainer
+from dlscale.collectives.backend import Backend, Collective, Trainer
 from dlscale.collectives.capabilities import Capabilities
 from dlscale.collectives.sharding import PARAMETERS
 from dlscale.models.workload import ReplicaFactory, Shard
@@ -21,15 +21,15 @@ def over(backend: Backend) -> ParameterShardingBackend:
             f"shard={PARAMETERS}: the fully_shard of torch {torch.__version__} does not let its operations be counted; "
             "take torch 2.13"
         )
-    return ParameterShardingBackend(cast(ProcessGroupBackend, backend))
+    return ParameterShardingBackend(backend)
 
 
-class ParameterShardingBackend(InStep):
+class ParameterShardingBackend(Backend):
     """Another backend's ranks, which gather weights when they need them, over its process group (`Backend`)."""
 
     shard = PARAMETERS
 
-    def __init__(self, backend: ProcessGroupBackend) -> None:
+    def __init__(self, backend: Backend) -> None:
         self._backend, self._group = backend, backend.process_group()
         self._gathers: list[Any] = []  # of all trainers
 

@@ -19,7 +19,7 @@ from dlscale.collectives.addresses import (
     refuse_machines,
     refuse_open_ports,
 )
-from dlscale.collectives.backend import Collective, InStep, Setup, Trainer
+from dlscale.collectives.backend import Backend, Setup, Trainer
 from dlscale.collectives.registry import read_options
 from dlscale.models.workload import ReplicaFactory, Shard
 
@@ -86,7 +86,7 @@ def _agree_on_addresses(control: Any, options: Options, *, backend: str) -> list
     return list(addresses)
 
 
-class TensorFlowCollective(InStep):
+class TensorFlowCollective(Backend):
     """A training loop of one's own under MultiWorkerMirroredStrategy (`Backend`).
 
     `implementation` is what carries its collectives, in words for the record.
@@ -108,10 +108,6 @@ class TensorFlowCollective(InStep):
             implementation=self._implementation,
         )
         return trainer
-
-    def collective(self) -> Collective:
-        """There is none: TensorFlow's collectives work on tensors of its own."""
-        raise UsageError(f"backend {self.name} has no operations on host buffers")
 
     def close(self) -> None:
         """Wait for the others: TensorFlow's servers end with their processes, and a peer may still ask."""

@@ -12,10 +12,9 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.base.errors import UsageError
 from dlscale.collectives import tf_collective
 from dlscale.collectives.addresses import refuse_machines
-from dlscale.collectives.backend import Backend, Collective, InStep, Setup, Trainer
+from dlscale.collectives.backend import Backend, Collective, Setup, Trainer
 from dlscale.collectives.capabilities import capabilities
 from dlscale.collectives.registry import read_options
 from dlscale.models.frameworks import check_between_gpus, gpu_module
@@ -83,7 +82,7 @@ nccl = Library("nccl", ("NCCL_SOCKET_IFNAME",), NcclOptions)
 xccl = Library("xccl", ("CCL_KVS_IFACE", "FI_TCP_IFACE"))
 
 
-class TorchDistributedBackend(InStep):
+class TorchDistributedBackend(Backend):
     """DistributedDataParallel over torch's default process group (`Backend`)."""
 
     def __init__(self, library: Library, control: Any, options: Any) -> None:
@@ -115,7 +114,7 @@ class TorchDistributedBackend(InStep):
     def collective(self) -> Collective:
         """The library's operations on host buffers. Raises UsageError if it has none."""
         if not self.capabilities.collective:
-            raise UsageError(f"backend {self.name} has no operations on host buffers")
+            return super().collective()
         collective: Collective = self._torch.HostCollective(self.name)
         return collective
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from dlscale.benchmarks.rank.audit import ReplayAudit
-from dlscale.collectives.algorithms.registry import read_algorithm
+from dlscale.collectives.algorithms import read_algorithm
 from dlscale.collectives.algorithms.rounds import Elastic, RoundsBackend
 
 from .conftest import audit_steps, make_factory

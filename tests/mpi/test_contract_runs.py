@@ -213,9 +213,8 @@ ONECCL = TOP / "build" / "ccl"
 @pytest.mark.nightly
 @pytest.mark.requires("oneccl")
 def test_contract_of_horovod_over_oneccl(tmp_path):
-    """With a worker beside each rank, on its training core: where tests run there may be no other."""
     environment = load_system("local").environments[".venv-ccl"].variables
-    options = {"operations": "ccl", "ccl_workers": 1, "ccl_workers_share": True}
+    options = {"operations": "ccl"}
     variables = {name: value.replace("{prefix}", str(ONECCL)) for name, value in environment.items()}
     variables |= {
         "DLSCALE_CONTRACT_OPTIONS": json.dumps(options),

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
+from dlscale.collectives.algorithms import read_algorithm
 from dlscale.collectives.algorithms.downpour import BLOCK, NUM_KEPT, Options, Rule
-from dlscale.collectives.algorithms.registry import read_algorithm
 from dlscale.collectives.backend import Setup
 from dlscale.models.optimizers import ADAM_EPSILON, BETAS
 

@@ -9,7 +9,7 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities, check_algorithm
-from dlscale.collectives.algorithms.registry import NAMES, SYNC, read_algorithm
+from dlscale.collectives.algorithms import NAMES, SYNC, read_algorithm
 from dlscale.collectives.algorithms.rounds import Elastic
 
 NUM_RANKS, SIZE, RATE = 3, 5, 0.25
