@@ -1,4 +1,4 @@
-"""Weights by their names, the same in both frameworks: how they are drawn at first, and what replicas' states share.
+"""Weights by their names, the same in both frameworks, and how they are drawn at first.
 
 Initial weights are drawn with NumPy and depend on the seed only. Shapes are canonical (models/workload.py): the last
 axis of a kernel counts outputs, all before it inputs.
@@ -6,13 +6,10 @@ axis of a kernel counts outputs, all before it inputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-
-from dlscale.base.errors import UsageError
-from dlscale.models.workload import State
 
 
 def decays(name: str) -> bool:
@@ -51,26 +48,3 @@ def he_normal(
     """
     fan = np.prod(shape[:-2], dtype=int) * shape[-1 if fan_out else -2]
     return normal(rng, shape, std=float(np.sqrt(2 / fan)))
-
-
-WEIGHT = "weight"  # of what a step changes: trainable weights are `weight.<place>`
-SLOTS = "optimizer"  # how names of what optimizers keep begin, with the optimizer's number
-NUM_DRAWN = "num_drawn"  # batches: the number of the next step
-
-
-def counted(num_drawn: int) -> NDArray[np.int64]:
-    """The number of batches as an array."""
-    return np.array([num_drawn], dtype=np.int64)
-
-
-def check_names(state: State, wanted: Mapping[str, Iterable[int]]) -> None:
-    """Returns if the state has exactly those names and shapes. Raises UsageError."""
-    missing, unknown = sorted(set(wanted) - set(state)), sorted(set(state) - set(wanted))
-    if missing or unknown:
-        what = f"without {missing[0]}" if missing else f"with {unknown[0]}, which is unknown here"
-        raise UsageError(f"the checkpoint belongs to another training: {what}")
-    for name, shape in wanted.items():
-        if state[name].shape != tuple(shape):
-            raise UsageError(
-                f"the checkpoint belongs to another training: {name} has shape {state[name].shape}, here {tuple(shape)}"
-            )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +36,28 @@ Indices = NDArray[np.int64]
 State = dict[str, NDArray[Any]]
 """All that a training's next steps depend on, by name: weights, what batch norm remembers, what optimizers keep, and
 the number of batches drawn. Names and layouts are the framework's own: it fits a replica of the same cell."""
+
+WEIGHT = "weight"  # of what a step changes: trainable weights are `weight.<place>`
+SLOTS = "optimizer"  # how names of what optimizers keep begin, with the optimizer's number
+NUM_DRAWN = "num_drawn"  # batches: the number of the next step
+
+
+def counted(num_drawn: int) -> NDArray[np.int64]:
+    """The number of batches as an array."""
+    return np.array([num_drawn], dtype=np.int64)
+
+
+def check_names(state: State, wanted: Mapping[str, Iterable[int]]) -> None:
+    """Returns if the state has exactly those names and shapes. Raises UsageError."""
+    missing, unknown = sorted(set(wanted) - set(state)), sorted(set(state) - set(wanted))
+    if missing or unknown:
+        what = f"without {missing[0]}" if missing else f"with {unknown[0]}, which is unknown here"
+        raise UsageError(f"the checkpoint belongs to another training: {what}")
+    for name, shape in wanted.items():
+        if state[name].shape != tuple(shape):
+            raise UsageError(
+                f"the checkpoint belongs to another training: {name} has shape {state[name].shape}, here {tuple(shape)}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +144,7 @@ class Input:
 class Objective(Protocol):
     """One mean loss over a local batch, and the parameters that it, alone, is differentiated for.
 
-    How the loss is computed is between a framework's replicas and its integration (`_torch.TorchObjective`,
-    `_tensorflow.TensorFlowReplica`).
+    How the loss is computed is between a framework's replicas and its integration.
     """
 
     @property
@@ -135,17 +156,9 @@ class Objective(Protocol):
 class Replica(Protocol):
     """One rank's single-device training program. It knows nothing of ranks."""
 
-    @property
-    def framework(self) -> str:
-        """The framework that it is written in, one of `FRAMEWORKS`."""
-
-    @property
-    def device(self) -> str:
-        """The device to compute on, one of DEVICES."""
-
-    @property
-    def objectives(self) -> Sequence[Objective]:
-        """In order; all are differentiated and exchanged before any is updated."""
+    framework: str  # that it is written in, one of `FRAMEWORKS`
+    device: str  # to compute on, one of DEVICES
+    objectives: Sequence[Objective]  # in order; all are differentiated and exchanged before any is updated
 
     def next_batch(self) -> tuple[Any, ...]:
         """The next local batch, ready to be given to every objective's loss."""

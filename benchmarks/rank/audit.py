@@ -26,8 +26,7 @@ from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import GATHER_SIZES, Backend, CountingTrainer
 from dlscale.collectives.sharding import NONE, PARAMETERS
 from dlscale.collectives.training.replica_trainer import bytes_of
-from dlscale.models.weights import NUM_DRAWN
-from dlscale.models.workload import State
+from dlscale.models.workload import NUM_DRAWN, State
 
 Measure = Callable[[Snapshot, Snapshot, Snapshot], dict[str, float]]
 """Deviations after some steps by the names of their gates: from (before, after, expected)."""

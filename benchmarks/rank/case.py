@@ -29,8 +29,7 @@ from dlscale.collectives.control import Communicator
 from dlscale.collectives.neighbours import CarriedNeighbours
 from dlscale.collectives.sharding import NONE
 from dlscale.models.parallel import Neighbours
-from dlscale.models.weights import WEIGHT
-from dlscale.models.workload import Replica, ReplicaFactory, Shard
+from dlscale.models.workload import WEIGHT, Replica, ReplicaFactory, Shard
 
 ELEMENT_BYTES = 4  # gradients are float32
 

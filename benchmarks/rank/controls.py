@@ -20,7 +20,7 @@ from dlscale.benchmarks.rank.measure import Emit, Steppable, measure
 from dlscale.benchmarks.rank.reference import num_wrong_samples
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import MeasuredWindow
-from dlscale.models.weights import NUM_DRAWN
+from dlscale.models.workload import NUM_DRAWN
 
 if TYPE_CHECKING:
     from dlscale.collectives.backend import Collective

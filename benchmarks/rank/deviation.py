@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.models.weights import SLOTS, WEIGHT
-from dlscale.models.workload import State, Weights
+from dlscale.models.workload import SLOTS, WEIGHT, State, Weights
 
 CENTRE = "centre"  # of elastic averaging
 QUADRATIC = frozenset({"exp_avg_sq", "v"})  # second moments: rounding does not cancel in squares

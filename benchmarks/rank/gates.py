@@ -28,8 +28,7 @@ from dlscale.benchmarks.rank.reference import AuditedTraining
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import boot_id
 from dlscale.collectives.backend import Backend, Trainer
-from dlscale.models.weights import WEIGHT
-from dlscale.models.workload import Replica, ReplicaFactory, Shard, Weights
+from dlscale.models.workload import WEIGHT, Replica, ReplicaFactory, Shard, Weights
 
 # Share of a tensor's change: rounding of the sum over ranks and of a repeated backward pass. TF32 keeps 10 bits after
 # the point, bfloat16 7.

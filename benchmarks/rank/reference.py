@@ -29,8 +29,7 @@ from dlscale.collectives.compression.compressors import BucketState
 from dlscale.collectives.compression.halves import from_halves, to_halves
 from dlscale.collectives.control import Communicator
 from dlscale.models.samples import ORDER_SEED
-from dlscale.models.weights import NUM_DRAWN, WEIGHT
-from dlscale.models.workload import Indices, Replica, Shard, State, Weights
+from dlscale.models.workload import NUM_DRAWN, WEIGHT, Indices, Replica, Shard, State, Weights
 
 FEWEST_PUSHES = 3  # of a turn on servers: one that ignores every second one is seen
 

@@ -27,8 +27,7 @@ from dlscale.collectives.training._torch_staging import staging_of
 from dlscale.collectives.training.communication import AUTOMATIC, Teams, Training, want_threads
 from dlscale.models.frameworks._torch_optimizers import obstacle_to_parts
 from dlscale.models.frameworks._torch_state import restored_slot
-from dlscale.models.weights import SLOTS
-from dlscale.models.workload import State
+from dlscale.models.workload import SLOTS, State
 
 
 def over(

@@ -40,8 +40,7 @@ from dlscale.models.frameworks._torch_state import (
     state_tensors,
     view_in_memory_order,
 )
-from dlscale.models.weights import NUM_DRAWN, SLOTS, WEIGHT, check_names
-from dlscale.models.workload import State, Weights
+from dlscale.models.workload import NUM_DRAWN, SLOTS, WEIGHT, State, Weights, check_names
 
 
 def over(replica: Any, group: dist.ProcessGroup) -> ParameterShardedTrainer:

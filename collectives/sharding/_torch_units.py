@@ -18,7 +18,7 @@ from torch.nn.utils import parametrize
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.sharding import COMPILED
-from dlscale.models.frameworks._torch_units import units_of
+from dlscale.models.frameworks._torch_layers import units_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

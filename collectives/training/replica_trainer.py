@@ -7,8 +7,7 @@ from typing import Any
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import StateBytes, Trainer
-from dlscale.models.weights import WEIGHT
-from dlscale.models.workload import State, Weights
+from dlscale.models.workload import WEIGHT, State, Weights
 
 
 class ReplicaTrainer:

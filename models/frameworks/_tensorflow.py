@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
-from dlscale.models.frameworks import gpu_module
-from dlscale.models.frameworks._tensorflow_graph import GraphReplica
+from dlscale.base.errors import UsageError
+from dlscale.models.frameworks import _tensorflow_optimizers, gpu_module
 from dlscale.models.frameworks._tensorflow_layers import Network
-from dlscale.models.frameworks._tensorflow_optimizers import named_optimizer
 from dlscale.models.frameworks._tensorflow_replica import (
+    Batch,
     TensorFlowObjective,
     TensorFlowProgram,
     TensorFlowReplica,
+    Update,
 )
-from dlscale.models.frameworks.replica import Build, as_factory, first_weights
+from dlscale.models.frameworks.replica import factory_of
 from dlscale.models.samples import LocalBatches
-from dlscale.models.workload import Execution, Preset
+from dlscale.models.workload import NUM_DRAWN, Execution, ReplicaFactory, State, Weights, counted
 
 
 def prepare(
@@ -46,44 +48,102 @@ def objective(
     network: Network, make_optimizer: Callable[[], Any], *, gate: bool, prefix: str = ""
 ) -> TensorFlowObjective:
     """A loss differentiated for all of `network`; the gate's optimizer is plain SGD of rate 1."""
-    trained = [
-        (name, variable)
-        for name, variable in zip(network.names, network.ordered, strict=True)
-        if variable.trainable
-    ]
+    pairs = zip(network.names, network.ordered, strict=True)
+    trained = {name: variable for name, variable in pairs if variable.trainable}
     return TensorFlowObjective(
-        names=tuple(prefix + name for name, _ in trained),
-        parameters=tuple(variable for _, variable in trained),
-        optimizer=tf.compat.v1.train.GradientDescentOptimizer(1.0) if gate else make_optimizer(),
+        names=tuple(prefix + name for name in trained),
+        parameters=tuple(trained.values()),
+        optimizer=_tensorflow_optimizers.Sgd(1.0) if gate else make_optimizer(),
     )
 
 
-@as_factory
 def replica_factory(
-    make_program: Callable[..., TensorFlowProgram], preset: Preset, execution: Execution
-) -> Build:
-    """Builds replicas of a program."""
+    make_program: Callable[..., TensorFlowProgram], data: Any, **given: Any
+) -> ReplicaFactory:
+    """Builds replicas of a program: eagerly, or in a graph of version 1."""
 
-    def build(make_batches: Callable[[], LocalBatches], *, seed: int | None, gate: bool) -> TensorFlowReplica:
-        batches, program = make_batches(), make_program(preset, gate=gate)
-        if execution.optimizer and not gate:
-            program = replace(
-                program,
-                objectives=[
-                    replace(
-                        objective,
-                        optimizer=named_optimizer(execution.optimizer, learning_rate=preset.learning_rate),
-                    )
-                    for objective in program.objectives
-                ],
-            )
-        replica = _kind()(program, batches, execution)
-        first_weights(replica, program.first_weights, program.initial, seed=seed)
-        return replica
+    def made(*arguments: Any) -> TensorFlowReplica:
+        return (TensorFlowReplica if tf.executing_eagerly() else GraphReplica)(*arguments)
 
-    return build
+    return factory_of(made, _tensorflow_optimizers.named_optimizer, make_program, data, **given)
 
 
-def _kind() -> type[TensorFlowReplica]:
-    """The replica for where it is built: eagerly, or in a graph of version 1."""
-    return TensorFlowReplica if tf.executing_eagerly() else GraphReplica
+class GraphReplica(TensorFlowReplica):
+    """`workload.Replica` in a graph of version 1, which TensorFlow's own parameter servers need.
+
+    Its weights live where a session keeps them. Until one runs it, they are those that its variables will be given.
+    """
+
+    def __init__(self, program: TensorFlowProgram, batches: LocalBatches, execution: Execution) -> None:
+        super().__init__(program, batches, execution)
+        self._session: Any = None
+        self._peeked: Batch | None = None  # the first batch, if it was drawn for its shapes
+        self._given = [np.zeros(variable.shape, np.float32) for variable in self._parameters()]
+
+    def _as_batch(self, arrays: Sequence[NDArray[Any]]) -> Batch:
+        """The arrays, to be fed."""
+        return tuple(arrays)
+
+    def _read_samples(self) -> Iterator[Batch]:
+        return self._batches.samples()
+
+    def next_batch(self) -> Batch:
+        if self._peeked is not None:
+            batch, self._peeked = self._peeked, None
+            return batch
+        return super().next_batch()
+
+    def differentiate(
+        self, *batch: Any, wrapped: Callable[[Any], Any] = lambda tape: tape
+    ) -> tuple[list[Any], list[list[Any]], list[Update]]:
+        """Like a `TensorFlowReplica`, by the graph itself: a tape does not see that a variable was read before it."""
+        del wrapped
+        forward = self.forward(*batch)
+        gradients = [
+            tf.gradients(loss, list(objective.parameters))
+            for loss, objective in zip(forward.losses, self.objectives, strict=True)
+        ]
+        return list(forward.losses), gradients, list(forward.updates)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Raises UsageError: the rate is a constant of the graph."""
+        raise UsageError(
+            f"learning rate {learning_rate:g}: a graph of TensorFlow 1 has one rate for good; leave out "
+            "warm_up_samples and decay_samples over grpc_ps"
+        )
+
+    def placeholders(self) -> tuple[list[Any], Batch]:
+        """(what a local batch is fed to, the local batch that it was made like, which is the next one still)."""
+        batch = self._peeked = self.next_batch()
+        return [tf.compat.v1.placeholder(array.dtype, array.shape) for array in batch], batch
+
+    def run_in(self, session: Any, *, first: bool) -> None:
+        """From now on the weights are those of `session`, which with `first` gets those that it was given."""
+        self._session = session
+        if first:
+            self.load(self._given)
+        self._given = []
+
+    def weights(self) -> Weights:
+        return [weight.copy() for weight in self._given] if self._session is None else super().weights()
+
+    def state(self) -> State:
+        """Copies of all that the next steps depend on; a batch drawn for its shapes is the next one still."""
+        state = super().state()
+        return state if self._peeked is None else state | {NUM_DRAWN: counted(0)}
+
+    def _kept_by_optimizers(self) -> dict[str, Any]:
+        with self._session.graph.as_default():  # where they look for it
+            return super()._kept_by_optimizers()
+
+    def _values(self, variables: Iterable[Any]) -> list[NDArray[Any]]:
+        """Those of the session that holds them."""
+        values: list[NDArray[Any]] = self._session.run(list(variables))
+        return values
+
+    def load(self, weights: Weights) -> None:
+        if self._session is None:
+            self._given = [weight.copy() for weight in weights]
+            return
+        for variable, weight in zip(self._parameters(), weights, strict=True):
+            variable.load(weight, self._session)

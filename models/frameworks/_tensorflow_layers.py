@@ -30,9 +30,7 @@ class Network(tf.Module):  # type: ignore[misc]
         """With `exchanges` it computes this rank's rows of every map."""
         super().__init__()
         self.exchanges = exchanges
-        self.dtype = (
-            tf.float32
-        )  # to compute in, where inputs are no real numbers that say it; the replica sets it
+        self.dtype = tf.float32  # to compute in, where inputs are no real numbers; the replica sets it
         self.ordered: list[Any] = []
         self.names: list[str] = []
 
@@ -70,10 +68,10 @@ class Network(tf.Module):  # type: ignore[misc]
         return self.exchanges.mean(values)
 
     def gathered(self, values: Any) -> Any:
+        """Whole maps of own rows; `own_rows` is the reverse."""
         return values if self.exchanges is None else self.exchanges.gathered(values)
 
     def own_rows(self, values: Any) -> Any:
-        """This rank's rows of whole maps."""
         return values if self.exchanges is None else self.exchanges.own(values)
 
 
@@ -101,7 +99,8 @@ class Convolution(tf.Module):  # type: ignore[misc]
         height, width = (size, size) if isinstance(size, int) else size
         self.weight = network.variable(f"{name}.weight", (height, width, inputs, outputs))
         self.bias = network.variable(f"{name}.bias", (outputs,)) if bias else None
-        self._network, self._stride, self._pad = network, stride, _by_axis(pad)
+        self._network, self._stride = network, stride
+        self._pad = pad if isinstance(pad[0], tuple) else (pad, pad)
         same = ((height - 1) // 2, height // 2), ((width - 1) // 2, width // 2)
         self._keeps_size = stride == 1 and self._pad == same
 
@@ -194,29 +193,17 @@ class BatchNorm(tf.Module):  # type: ignore[misc]
 
     def __call__(self, values: Any, updates: Updates) -> Any:
         """Normalised values; while training by the batch's own statistics, and updates are left."""
+        kind = tf.float64 if values.dtype == tf.float64 else tf.float32
+        scale, shift = tf.cast(self.weight, kind), tf.cast(self.bias, kind)
+        running = self.mean, self.variance
         if updates is None:
-            normalised, _, _ = tf.compat.v1.nn.fused_batch_norm(
-                values,
-                self.weight,
-                self.bias,
-                mean=self.mean,
-                variance=self.variance,
-                epsilon=self._epsilon,
-                is_training=False,
-            )
-            return normalised
-        if self._network.exchanges is None and values.dtype != tf.float64:
-            normalised, mean, variance = tf.compat.v1.nn.fused_batch_norm(
-                values, self.weight, self.bias, epsilon=self._epsilon, is_training=True
-            )
-        else:
-            normalise = batch_norm if self._network.exchanges is None else self._network.exchanges.normalised
-            kind = tf.float64 if values.dtype == tf.float64 else tf.float32
-            scale, shift = tf.cast(self.weight, kind), tf.cast(self.bias, kind)
-            normalised, *seen = normalise(values, scale, shift, epsilon=self._epsilon)
-            mean, variance = (tf.cast(number, tf.float32) for number in seen)
-        for variable, seen in ((self.mean, mean), (self.variance, variance)):
-            updates.append((variable, variable + self._momentum * (tf.stop_gradient(seen) - variable)))
+            statistics = [tf.cast(variable, kind) for variable in running]
+            return batch_norm(values, scale, shift, *statistics, epsilon=self._epsilon)[0]
+        normalise = batch_norm if self._network.exchanges is None else self._network.exchanges.normalised
+        normalised, *statistics = normalise(values, scale, shift, epsilon=self._epsilon)
+        for variable, seen in zip(running, statistics, strict=True):
+            change = tf.stop_gradient(tf.cast(seen, tf.float32)) - variable
+            updates.append((variable, variable + self._momentum * change))
         return normalised
 
 
@@ -234,39 +221,15 @@ def _padded(network: Network, values: Any, *, size: int, stride: int, pad: Any) 
     return tf.pad(values, ((0, 0), *pad, (0, 0))) if pad != ((0, 0), (0, 0)) else values
 
 
-def _by_axis(pad: Any) -> Any:
-    """((before, after) along height, the same along width) of one pair for both, or of such."""
-    return pad if isinstance(pad[0], tuple) else (pad, pad)
-
-
 class ConvolutionNorm(tf.Module):  # type: ignore[misc]
-    """A convolution without bias, batch norm and, unless `relu` is False, ReLU."""
+    """A `Convolution` without bias, batch norm and, unless `relu` is False, ReLU."""
 
     def __init__(
-        self,
-        network: Network,
-        name: str,
-        *,
-        inputs: int,
-        outputs: int,
-        size: int | tuple[int, int],
-        stride: int = 1,
-        pad: tuple[int, int] | tuple[tuple[int, int], tuple[int, int]] = (0, 0),
-        epsilon: float = 1e-5,
-        relu: bool = True,
+        self, network: Network, name: str, *, epsilon: float = 1e-5, relu: bool = True, **convolution: Any
     ) -> None:
         super().__init__()
-        self.convolution = Convolution(
-            network,
-            f"{name}.convolution",
-            inputs=inputs,
-            outputs=outputs,
-            size=size,
-            stride=stride,
-            pad=pad,
-            bias=False,
-        )
-        self.norm = BatchNorm(network, f"{name}.norm", channels=outputs, epsilon=epsilon)
+        self.convolution = Convolution(network, f"{name}.convolution", bias=False, **convolution)
+        self.norm = BatchNorm(network, f"{name}.norm", channels=convolution["outputs"], epsilon=epsilon)
         self._relu = relu
 
     def __call__(self, values: Any, updates: Updates) -> Any:

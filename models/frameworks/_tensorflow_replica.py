@@ -1,9 +1,8 @@
 """The replica that holds a workload's TensorFlow networks and objectives.
 
-Networks are `tf.Module`s of plain variables and `tf.nn` operations. One definition works in a `tf.function`,
-under a strategy's scope and in a graph of version 1: nothing is assigned while a network computes. What batch
-norm wants to remember comes back as a list of updates, which whoever takes the step assigns. Optimizers are those of
-`tf.compat.v1`, which work in all three places and update a variable by one fused operation.
+Networks are `tf.Module`s of plain variables and `tf.nn` operations. One definition works in a `tf.function`, under a
+strategy's scope and in a graph of version 1: nothing is assigned while a network computes. What batch norm wants to
+remember comes back as a list of updates, which the trainer of the step assigns.
 """
 
 from __future__ import annotations
@@ -19,11 +18,10 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.models.frameworks._tensorflow_layers import Network
-from dlscale.models.frameworks._tensorflow_optimizers import Adam, HasRate, MakesSlots
 from dlscale.models.frameworks.replica import BatchedReplica
 from dlscale.models.samples import Arrays, LocalBatches
-from dlscale.models.weights import WEIGHT, Initial, check_names
-from dlscale.models.workload import Execution, State, Weights
+from dlscale.models.weights import Initial
+from dlscale.models.workload import Execution, State, Weights, check_names
 
 Batch = tuple[Any, ...]  # of tf.Tensor
 Update = tuple[Any, Any]  # (variable, its next value)
@@ -35,7 +33,7 @@ class TensorFlowObjective:
 
     names: tuple[str, ...]
     parameters: tuple[Any, ...]
-    optimizer: Any  # tf.compat.v1.train.Optimizer
+    optimizer: Any  # one of _tensorflow_optimizers
 
 
 class Forward(NamedTuple):
@@ -57,16 +55,11 @@ class TensorFlowProgram:
     outputs: Callable[..., Sequence[Any]]  # (*batch) -> what the networks make of it, while training
     predict: Callable[..., Any]  # (*samples) -> (N, ...), with running statistics and without dropout
     schedule: Callable[[int], float] | None = None  # what rates are multiplied by, by the number of the step
-    autograph: bool = (
-        False  # whether the networks' Python may branch on tensors; tracing takes twice as long then
-    )
+    autograph: bool = False  # whether the networks' Python may branch on tensors; tracing takes twice as long
 
 
 class TensorFlowReplica(BatchedReplica):
-    """`workload.Replica` in TensorFlow: objectives in order and an endless source of local batches.
-
-    `differentiate` is what a step is built around, inside a `tf.function` or a graph.
-    """
+    """`workload.Replica` in TensorFlow; `differentiate` is what a step is built around, in a `tf.function` or graph."""
 
     framework = "tensorflow"
 
@@ -76,31 +69,56 @@ class TensorFlowReplica(BatchedReplica):
                 "XLA was asked for with samples split by rows, and cannot exchange them; choose compiled=no, or leave "
                 "split out"
             )
-        self.objectives = tuple(program.objectives)
-        super().__init__(batches, execution, program.schedule)
-        self._program = program
+        super().__init__(program, batches, execution)
         self._dtype = {"bf16": tf.bfloat16, "fp64": tf.float64}.get(execution.precision, tf.float32)
         for network in program.networks:
             network.dtype = self._dtype
-        self._only_gradients: Any = None  # a function of a batch, traced once
+        self._only_gradients = self.traced(
+            lambda *batch: self.differentiate(*batch)[:2], jit_compile=self.compiled
+        )
         self._predict = self.traced(
             lambda *samples: program.predict(*self._as_computed(samples)), reduce_retracing=True
         )
 
     def traced(self, function: Callable[..., Any], **options: Any) -> Any:
         """`tf.function` of what has the networks in it, as all around them: nothing of ours branches on tensors."""
-        return tf.function(function, autograph=self._program.autograph, **options)
+        return tf.function(function, autograph=self.program.autograph, **options)
 
     def _as_batch(self, arrays: Sequence[NDArray[Any]]) -> Batch:
         """Tensors. Copied: lent by DLPack, memory that is not aligned to 64 bytes aborts the process."""
         return tuple(tf.constant(array) for array in arrays)
 
     def _read_samples(self) -> Iterator[Batch]:
-        return iter(_Dataset(self._batches))
+        """By a tf.data pipeline that runs when it is asked. What reading raises is raised, not TensorFlow's account."""
+        errors: list[Exception] = []
+
+        def generate() -> Iterator[Arrays]:
+            try:
+                yield from elements
+            except Exception as error:
+                errors.append(error)
+                raise
+
+        elements = self._batches.samples()
+        first = next(elements)
+        signature = tuple(tf.TensorSpec(array.shape, array.dtype) for array in first)
+        # The default options fetch ahead in TensorFlow's only thread for operations, and can wait for it for ever.
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        options.threading.private_threadpool_size = 1
+        following = tf.data.Dataset.from_generator(generate, output_signature=signature).with_options(options)
+        yield self._as_batch(first)
+        try:
+            yield from following
+        except tf.errors.OpError:
+            if not errors:
+                raise
+        raise errors[0]
 
     def forward(self, *batch: Any) -> Forward:
         """One pass through the networks, in the precision asked for."""
-        return self._program.forward(*self._as_computed(batch))
+        forward: Forward = self.program.forward(*self._as_computed(batch))
+        return forward
 
     def differentiate(
         self, *batch: Any, wrapped: Callable[[Any], Any] = lambda tape: tape
@@ -110,38 +128,30 @@ class TensorFlowReplica(BatchedReplica):
         Gradients are those of `wrapped(tape)`: a library may exchange them there.
         """
         with contextlib.ExitStack() as stack:
-            tapes = [stack.enter_context(self._tape(objective)) for objective in self.objectives]
+            # Of several objectives each tape sees its own parameters alone. Else a loss would go back through the
+            # others' networks too, and exchange rows there for nothing.
+            alone = len(self.objectives) == 1
+            tapes = [
+                stack.enter_context(tf.GradientTape(watch_accessed_variables=alone)) for _ in self.objectives
+            ]
+            for tape, objective in zip(tapes, self.objectives, strict=True):
+                tape.watch(objective.parameters)
             forward = self.forward(*batch)
-        tapes = [wrapped(tape) for tape in tapes]
         gradients = [
             # Those of an embedding's rows become whole tensors, which every exchange averages.
-            [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, objective.parameters)]
+            [tf.convert_to_tensor(found) for found in wrapped(tape).gradient(loss, objective.parameters)]
             for tape, loss, objective in zip(tapes, forward.losses, self.objectives, strict=True)
         ]
         return list(forward.losses), gradients, list(forward.updates)
 
-    @contextlib.contextmanager
-    def _tape(self, objective: TensorFlowObjective) -> Iterator[tf.GradientTape]:
-        """Records for one objective. Of several each sees its own parameters alone.
-
-        Else a loss would go back through the others' networks too, and exchange rows there for nothing.
-        """
-        with tf.GradientTape(watch_accessed_variables=len(self.objectives) == 1) as tape:
-            tape.watch(objective.parameters)
-            yield tape
-
     def weights(self) -> Weights:
-        return [np.array(value, order="C") for value in self._values(self._parameters())]
+        return [np.array(value, order="C") for value in self._views()]
 
     def load(self, weights: Weights) -> None:
         for variable, weight in zip(self._parameters(), weights, strict=True):
             variable.assign(weight)
 
     def gradients(self) -> Weights:
-        if self._only_gradients is None:
-            self._only_gradients = self.traced(
-                lambda *batch: self.differentiate(*batch)[:2], jit_compile=self.compiled
-            )
         self._losses, gradients = self._only_gradients(*self.next_batch())
         return [np.asarray(gradient) for group in gradients for gradient in group]
 
@@ -152,37 +162,21 @@ class TensorFlowReplica(BatchedReplica):
             objective.optimizer.apply_gradients(pairs)
 
     def _read_rate(self) -> float:
-        """Raises UsageError for an optimizer that does not tell."""
-        optimizer = self.objectives[0].optimizer
-        if not isinstance(optimizer, HasRate):
-            raise UsageError(
-                f"the learning rate of {type(optimizer).__name__} cannot be read; take an optimizer of "
-                "models/frameworks/_tensorflow_optimizers.py"
-            )
-        return float(optimizer.rate)
+        return float(self.objectives[0].optimizer.rate)
 
     def _write_rate(self, learning_rate: float) -> None:
-        """Raises UsageError for an optimizer whose rate is fixed."""
         for objective in self.objectives:
-            if not isinstance(objective.optimizer, HasRate):
-                raise UsageError(
-                    f"learning rate {learning_rate:g}: that of {type(objective.optimizer).__name__} is fixed; take an "
-                    "optimizer of models/frameworks/_tensorflow_optimizers.py"
-                )
             objective.optimizer.set_rate(learning_rate)
 
     def outputs(self) -> Weights:
-        outputs = self.traced(lambda *batch: self._program.outputs(*self._as_computed(batch)))
+        outputs = self.traced(lambda *batch: self.program.outputs(*self._as_computed(batch)))
         return [tf.cast(output, tf.float32).numpy() for output in outputs(*self.next_batch())]
 
-    def held(self, *, slots: bool = True) -> State:
-        """What a step changes: on a CPU as it lies in TensorFlow's memory, which a step does not overwrite then."""
-        values = self._values(self._parameters())
-        weights = {f"{WEIGHT}.{place}": value for place, value in enumerate(values)}
-        return self.counted() | weights | (self.slots() if slots else {})
+    def _views(self) -> Weights:
+        return self._values(self._parameters())
 
     def slots(self) -> State:
-        kept = {name: variable for name, variable in self._kept().items() if name.startswith("optimizer")}
+        kept = self._kept_by_optimizers()
         return dict(zip(kept, self._values(kept.values()), strict=True))
 
     def _read_state(self) -> State:
@@ -190,7 +184,7 @@ class TensorFlowReplica(BatchedReplica):
         return {name: np.array(value) for name, value in zip(kept, self._values(kept.values()), strict=True)}
 
     def _values(self, variables: Iterable[Any]) -> list[NDArray[Any]]:
-        """Those of now, not to be changed."""
+        """Those of now, on a CPU where TensorFlow has them, which a step does not overwrite then."""
         return [np.asarray(_local(variable).read_value()) for variable in variables]
 
     def _write_state(self, state: State) -> None:
@@ -198,24 +192,28 @@ class TensorFlowReplica(BatchedReplica):
         kept = self._kept()
         check_names(state, {name: variable.shape for name, variable in kept.items()})
         for name, variable in kept.items():
-            variable.assign(state[name])
+            _local(variable).assign(state[name])
 
     def make_slots(self) -> None:
         """Have the optimizers make what they keep, which they would in their first step."""
         for objective in self.objectives:
-            if isinstance(objective.optimizer, MakesSlots):
-                objective.optimizer.make_slots(objective.parameters)
+            objective.optimizer.make_slots(objective.parameters)
 
     def _kept(self) -> dict[str, Any]:
-        """This process's variables by name: networks', and once they are made the optimizers'."""
+        """Variables by name: networks', and once they are made the optimizers'."""
         kept = {
             f"network{index}.{place}": variable
-            for index, network in enumerate(self._program.networks)
+            for index, network in enumerate(self.program.networks)
             for place, variable in enumerate(network.ordered)
         }
-        for index, objective in enumerate(self.objectives):
-            kept |= {f"optimizer{index}.{name}": variable for name, variable in _slots(objective)}
-        return {name: _local(variable) for name, variable in kept.items()}
+        return kept | self._kept_by_optimizers()
+
+    def _kept_by_optimizers(self) -> dict[str, Any]:
+        return {
+            f"optimizer{index}.{name}": variable
+            for index, objective in enumerate(self.objectives)
+            for name, variable in objective.optimizer.kept(objective.parameters).items()
+        }
 
     def predict(self, *samples: NDArray[Any]) -> NDArray[np.float32]:
         outputs = self._predict(*self._as_batch(samples))
@@ -223,83 +221,11 @@ class TensorFlowReplica(BatchedReplica):
         return result
 
     def forward_flops(self) -> int:
-        """Floating-point operations of `outputs` per sample, counted in TensorFlow's graph."""
-        batch = self.next_batch()
-        outputs = self.traced(lambda *batch: self._program.outputs(*batch)).get_concrete_function(*batch)
-        return sum(_flops(operation) for operation in outputs.graph.get_operations()) // int(
-            batch[0].shape[0]
-        )
+        return flops_in(self.traced(self.program.outputs), self.next_batch())
 
     def _as_computed(self, batch: Sequence[Any]) -> list[Any]:
         """Real numbers in the precision of the computation: layers follow the type of their input."""
         return [tf.cast(tensor, self._dtype) if tensor.dtype.is_floating else tensor for tensor in batch]
-
-    def _parameters(self) -> list[Any]:
-        return [variable for objective in self.objectives for variable in objective.parameters]
-
-
-class _Dataset:
-    """Local batches of samples as a tf.data pipeline, without threads of its own: it runs when it is asked."""
-
-    def __init__(self, batches: LocalBatches) -> None:
-        self._batches = batches
-        self._error: Exception | None = None
-        self._iterator: Any = None
-
-    def __iter__(self) -> _Dataset:
-        return self
-
-    def __next__(self) -> Batch:
-        """The next element. Raises what reading it raised, not TensorFlow's account of it."""
-        if self._iterator is None:
-            self._iterator = self._open()
-        try:
-            batch: Batch = next(self._iterator)
-        except (tf.errors.OpError, StopIteration):
-            if self._error:
-                raise self._error from None
-            raise
-        return batch
-
-    def _open(self) -> Any:
-        first = next(elements := self._elements())
-        signature = tuple(tf.TensorSpec(array.shape, array.dtype) for array in first)
-
-        def generate() -> Iterator[Arrays]:
-            yield first
-            yield from elements
-
-        # The default options fetch ahead in TensorFlow's only thread for operations, and can wait for it for ever.
-        options = tf.data.Options()
-        options.autotune.enabled = False
-        options.threading.private_threadpool_size = 1
-        return iter(
-            tf.data.Dataset.from_generator(generate, output_signature=signature).with_options(options)
-        )
-
-    def _elements(self) -> Iterator[Arrays]:
-        try:
-            yield from self._batches.samples()
-        except Exception as error:
-            self._error = error
-            raise
-
-
-def _slots(objective: TensorFlowObjective) -> Iterator[tuple[str, Any]]:
-    """What an optimizer keeps, by name; nothing before it was made.
-
-    `Optimizer.variables` leaves out what was made inside a `tf.function` under a strategy.
-    """
-    optimizer = objective.optimizer
-    if hasattr(optimizer, "kept"):  # Keras has no slots
-        yield from optimizer.kept().items()
-        return
-    for name in optimizer.get_slot_names():
-        for place, parameter in enumerate(objective.parameters):
-            if (slot := optimizer.get_slot(parameter, name)) is not None:  # else a sharded trainer has it
-                yield f"{name}.{place}", slot
-    if optimizer.get_slot_names() and isinstance(optimizer, Adam):
-        yield from optimizer.powers().items()
 
 
 def _local(variable: Any) -> Any:
@@ -307,26 +233,29 @@ def _local(variable: Any) -> Any:
     return variable.values[0] if isinstance(variable, tf.distribute.DistributedValues) else variable
 
 
-def flops_in(network: Callable[..., Any], inputs: Sequence[Any]) -> int:
-    """Floating-point operations per sample of a network; 0 where some are in loops or functions, which hide them."""
-    graph = tf.function(network).get_concrete_function(*inputs).graph
-    if any("While" in operation.type or "Call" in operation.type for operation in graph.get_operations()):
+def flops_in(function: Any, inputs: Sequence[Any]) -> int:
+    """Floating-point operations per sample of a `tf.function`: 2 per multiply-add of convolutions and products.
+
+    0 where some are in loops or functions, which hide them.
+    """
+    operations = function.get_concrete_function(*inputs).graph.get_operations()
+    if any("While" in operation.type or "Call" in operation.type for operation in operations):
         return 0
-    return sum(_flops(operation) for operation in graph.get_operations()) // int(inputs[0].shape[0])
+    return sum(map(_flops, operations)) // int(inputs[0].shape[0])
 
 
 def _flops(operation: Any) -> int:
-    """2 per multiply-add of convolutions and products of matrices."""
-    if operation.type == "Conv2D":
-        kernel, result = operation.inputs[1].shape, operation.outputs[0].shape
-    elif operation.type == "Conv2DBackpropInput":  # a transposed convolution
-        kernel, result = operation.inputs[1].shape, operation.inputs[2].shape
-    elif operation.type == "MatMul":
-        rows = 0 if operation.get_attr("transpose_a") else 1
-        return 2 * int(np.prod(operation.outputs[0].shape)) * int(operation.inputs[0].shape[rows])
-    elif operation.type == "BatchMatMulV2":
-        rows = -2 if operation.get_attr("adj_x") else -1
-        return 2 * int(np.prod(operation.outputs[0].shape)) * int(operation.inputs[0].shape[rows])
-    else:
-        return 0
-    return 2 * int(np.prod(result)) * int(np.prod(kernel[:3]))
+    match operation.type:
+        case "Conv2D":
+            sums, terms = operation.outputs[0].shape, operation.inputs[1].shape[:3]
+        case "Conv2DBackpropInput":  # a transposed convolution
+            sums, terms = operation.inputs[2].shape, operation.inputs[1].shape[:3]
+        case "MatMul":
+            axis = 0 if operation.get_attr("transpose_a") else 1
+            sums, terms = operation.outputs[0].shape, operation.inputs[0].shape[axis]
+        case "BatchMatMulV2":
+            axis = -2 if operation.get_attr("adj_x") else -1
+            sums, terms = operation.outputs[0].shape, operation.inputs[0].shape[axis]
+        case _:
+            return 0
+    return 2 * int(np.prod(sums)) * int(np.prod(terms))

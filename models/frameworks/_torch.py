@@ -20,22 +20,23 @@ from dlscale.models.frameworks._torch_optimizers import named_optimizer
 from dlscale.models.frameworks._torch_state import (
     canonical,
     canonical_axes,
+    from_canonical,
     read_state,
     view_in_memory_order,
     view_slots,
     write_state,
 )
-from dlscale.models.frameworks.replica import BatchedReplica, Build, as_factory, first_weights
+from dlscale.models.frameworks.replica import BatchedReplica, factory_of
 from dlscale.models.samples import Arrays, LocalBatches
-from dlscale.models.weights import WEIGHT, Initial
-from dlscale.models.workload import Execution, Preset, State, Weights
+from dlscale.models.weights import Initial
+from dlscale.models.workload import Execution, ReplicaFactory, State, Weights
 
 Batch = tuple[torch.Tensor, ...]
 SHARE = "share_of_rate"  # in a group of an optimizer: its learning rate, relative to that of the first one
 DEVICES = {
     "cpu": "cpu",
     "gpu": _torch_gpu.KIND,
-}  # torch's names; without a number it is the GPU that `prepare` took
+}  # torch's names; without a number, the GPU that `prepare` took
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,53 +111,36 @@ def objective(
     )
 
 
-@as_factory
-def replica_factory(make_program: Callable[..., TorchProgram], preset: Preset, execution: Execution) -> Build:
+def replica_factory(make_program: Callable[..., TorchProgram], data: Any, **given: Any) -> ReplicaFactory:
     """Builds replicas of a program."""
+    execution: Execution = given["execution"]
 
-    def build(make_batches: Callable[[], LocalBatches], *, seed: int | None, gate: bool) -> TorchReplica:
+    def made(*arguments: Any, **options: Any) -> TorchProgram:
         with torch.device(DEVICES["gpu"]) if execution.device == "gpu" else nullcontext():
-            program = make_program(preset, gate=gate)
-        if execution.optimizer and not gate:
-            program = replace(
-                program,
-                objectives=[
-                    replace(
-                        objective,
-                        optimizer=named_optimizer(
-                            execution.optimizer,
-                            objective.parameters,
-                            learning_rate=preset.learning_rate,
-                        ),
-                    )
-                    for objective in program.objectives
-                ],
-            )
-        for network in program.networks:
-            _lay_out(network)
-            if execution.precision == "fp64":
-                network.double()
-        replica = TorchReplica(program, make_batches(), execution)
-        first_weights(replica, program.first_weights, program.initial, seed=seed)
-        return replica
+            return make_program(*arguments, **options)
 
-    return build
+    return factory_of(TorchReplica, named_optimizer, made, data, **given)
 
 
 class TorchReplica(BatchedReplica):
-    """`workload.Replica` in torch: objectives in order and an endless source of local batches.
+    """`workload.Replica` in torch.
 
-    Images of a batch are (N, C, H, W) with channels last; the slots of a state are in the order of the memory.
+    Weights, buffers and batches of images have channels last, volumes (5 axes) stay as they are; the slots of a state
+    are in the order of the memory.
     """
 
     framework = "torch"
 
     def __init__(self, program: TorchProgram, batches: LocalBatches, execution: Execution) -> None:
-        self.objectives = tuple(
-            replace(objective, loss=_executed(objective.loss, execution)) for objective in program.objectives
-        )
-        self.program, self._execution = program, execution
-        super().__init__(batches, execution, program.schedule)
+        self._execution = execution
+        for network in program.networks:
+            for tensor in (*network.parameters(), *network.buffers()):
+                if tensor.dim() == 4:
+                    tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
+            if execution.precision == "fp64":
+                network.double()
+        super().__init__(program, batches, execution)
+        self.objectives = [replace(one, loss=_executed(one.loss, execution)) for one in program.objectives]
 
     def _as_batch(self, arrays: Arrays) -> Batch:
         """(N, H, W, C) are seen as (N, C, H, W) without a copy, unless channels come first.
@@ -187,11 +171,11 @@ class TorchReplica(BatchedReplica):
     def load(self, weights: Weights) -> None:
         with torch.no_grad():
             for parameter, weight in zip(self._parameters(), weights, strict=True):
-                parameter.copy_(_from_canonical(torch.from_numpy(weight)))
+                parameter.copy_(from_canonical(torch.from_numpy(weight)))
 
     def tensors(self, arrays: Weights) -> list[torch.Tensor]:
         """Arrays in the layout of `weights` as tensors in that of the parameters; they share memory."""
-        return [_from_canonical(torch.from_numpy(array)) for array in arrays]
+        return [from_canonical(torch.from_numpy(array)) for array in arrays]
 
     def gradients(self) -> Weights:
         batch = self.next_batch()
@@ -212,7 +196,7 @@ class TorchReplica(BatchedReplica):
     def apply(self, gradients: Weights) -> None:
         for parameter, gradient in zip(self._parameters(), gradients, strict=True):
             kind = torch.empty_like(parameter)  # with the parameter's strides
-            parameter.grad = kind.copy_(_from_canonical(torch.from_numpy(gradient)))
+            parameter.grad = kind.copy_(from_canonical(torch.from_numpy(gradient)))
         for objective in self.objectives:
             objective.optimizer.step()
         for parameter in self._parameters():
@@ -233,21 +217,19 @@ class TorchReplica(BatchedReplica):
             return [_channels_to_the_end(output) for output in self.program.outputs(*batch)]
 
     def slots(self) -> State:
-        return view_slots([o.optimizer for o in self.objectives])
+        return view_slots(self._optimizers())
 
-    def held(self, *, slots: bool = True) -> State:
-        """What a step changes, in its own memory and order."""
-        flat = {
-            f"{WEIGHT}.{place}": view_in_memory_order(parameter)
-            for place, parameter in enumerate(self._parameters())
-        }
-        return self.counted() | flat | (self.slots() if slots else {})
+    def _views(self) -> Weights:
+        return [view_in_memory_order(parameter) for parameter in self._parameters()]
 
     def _read_state(self) -> State:
-        return read_state(self.program.networks, [o.optimizer for o in self.objectives])
+        return read_state(self.program.networks, self._optimizers())
 
     def _write_state(self, state: State) -> None:
-        write_state(self.program.networks, [o.optimizer for o in self.objectives], state)
+        write_state(self.program.networks, self._optimizers(), state)
+
+    def _optimizers(self) -> list[torch.optim.Optimizer]:
+        return [objective.optimizer for objective in self.objectives]
 
     def predict(self, *samples: NDArray[Any]) -> NDArray[np.float32]:
         tensors = self._as_batch(samples)
@@ -275,9 +257,6 @@ class TorchReplica(BatchedReplica):
         for buffer, value in zip(buffers, before, strict=True):
             buffer.copy_(value)
 
-    def _parameters(self) -> list[nn.Parameter]:
-        return [parameter for objective in self.objectives for parameter in objective.parameters]
-
 
 def flop_counter() -> FlopCounterMode:
     """Torch's own, which knows attention's kernels of GPUs and not that of CPUs; all count as T x T products."""
@@ -287,18 +266,6 @@ def flop_counter() -> FlopCounterMode:
 
     on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     return FlopCounterMode(display=False, custom_mapping={on_cpu: attention})
-
-
-def has_weights(module: nn.Module) -> bool:
-    """Whether a module has parameters, of its own or inside."""
-    return any(True for _ in module.parameters())
-
-
-def _lay_out(network: nn.Module) -> None:
-    """Weights and buffers of images with channels last; those of volumes (5 axes) stay as they are."""
-    for tensor in (*network.parameters(), *network.buffers()):
-        if tensor.dim() == 4:
-            tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
 
 
 def _laid_out_like(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
@@ -314,33 +281,14 @@ def autocast(execution: Execution) -> torch.autocast:
     return torch.autocast(kind, dtype=torch.bfloat16, enabled=execution.precision == "bf16")
 
 
-def _from_canonical(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.dim() == 4:
-        return tensor.permute(3, 2, 0, 1)
-    return tensor.T if tensor.dim() == 2 else tensor
-
-
-class _Mixed(nn.Module):
-    """A loss computed in bfloat16 where that is safe; weights and gradients stay float32."""
-
-    def __init__(self, loss: nn.Module, execution: Execution) -> None:
-        super().__init__()
-        self.loss = loss
-        self._execution = execution
-
-    def forward(self, *batch: torch.Tensor) -> torch.Tensor:
-        with autocast(self._execution):
-            loss: torch.Tensor = self.loss(*batch)
-        return loss
-
-
 def _executed(loss: nn.Module, execution: Execution) -> nn.Module:
-    """The loss as it is run."""
-    module = _Mixed(loss, execution) if execution.precision == "bf16" else loss
+    """The loss as it is run: in bfloat16 where that is safe and asked for, weights and gradients stay float32."""
+    if execution.precision == "bf16":
+        loss.forward = autocast(execution)(loss.forward)
     if execution.compiled:
         # What a network of the user's draws at random is what it would draw without: audits replay steps so.
-        module.compile(options={"fallback_random": True})
-    return module
+        loss.compile(options={"fallback_random": True})
+    return loss
 
 
 class _Endless(IterableDataset[Arrays]):

@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dlscale.base.errors import UsageError
-from dlscale.models.weights import check_names
-from dlscale.models.workload import State
+from dlscale.models.workload import SLOTS, State, check_names
+
+OTHER = "the checkpoint belongs to another training"
+NUMBERS = (
+    "int64",
+    "float64",
+    "bool",
+)  # types of a number of Python's: torch's optimizers keep theirs in float32
 
 
 def read_state(networks: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> State:
@@ -21,21 +27,35 @@ def read_state(networks: Sequence[nn.Module], optimizers: Sequence[torch.optim.O
     return state | {name: value.copy() for name, value in view_slots(optimizers).items()}
 
 
+def state_tensors(networks: Sequence[nn.Module]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and buffers, by the names that they have in a state."""
+    for index, network in enumerate(networks):
+        for kind in (network.named_parameters(), network.named_buffers()):
+            for name, tensor in kind:
+                yield f"network{index}.{name}", tensor
+
+
 def view_slots(optimizers: Sequence[torch.optim.Optimizer]) -> State:
-    """What optimizers keep: on a CPU in its own memory."""
+    """What optimizers keep of each parameter, tensors and numbers: on a CPU in its own memory."""
     return {
-        f"{name}.{key}": _stored(value)
-        for name, values in _kept_by_optimizers(optimizers)
+        f"{SLOTS}{index}.{place}.{key}": stored_slot(value)
+        for index, optimizer in enumerate(optimizers)
+        for place, values in optimizer.state_dict()["state"].items()
         for key, value in values.items()
-        if _is_kept(value)
+        if isinstance(value, torch.Tensor | int | float)
     }
+
+
+def stored_slot(value: Any) -> NDArray[Any]:
+    """What an optimizer keeps of a parameter: a tensor, or a number such as the count of steps."""
+    return view_in_memory_order(value) if isinstance(value, torch.Tensor) else np.array(value)
 
 
 def write_state(
     networks: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], state: State
 ) -> None:
     """Overwrite networks and optimizers. Raises UsageError if they are others."""
-    kept = {name: value for name, value in state.items() if name.startswith("optimizer")}
+    kept = {name: value for name, value in state.items() if name.startswith(SLOTS)}
     tensors = dict(state_tensors(networks))
     check_names(
         {name: value for name, value in state.items() if name not in kept},
@@ -56,54 +76,29 @@ def write_state(
 def slots_of(kept: State, index: int, sizes: Sequence[int]) -> dict[int, State]:
     """{place of a parameter: what optimizer number `index` keeps of it}, of parameters with so many elements.
 
-    Raises UsageError for slots of other parameters.
+    Raises UsageError for slots of other parameters: torch would read beyond them.
     """
     slots: dict[int, State] = {}
     for name, value in kept.items():
         owner, place, key = name.split(".", 2)
-        if owner == f"optimizer{index}":
-            _check_slot(name, value, sizes[int(place)])
-            slots.setdefault(int(place), {})[key] = value
+        if owner != f"{SLOTS}{index}":
+            continue
+        if value.ndim and value.shape != ((size := sizes[int(place)]),):
+            raise UsageError(f"{OTHER}: {name} has shape {value.shape}, and its weight {size} elements")
+        slots.setdefault(int(place), {})[key] = value
     if len({frozenset(values) for values in slots.values()}) > 1:
-        raise UsageError(
-            f"the checkpoint belongs to another training: optimizer{index} keeps more of one weight than of another"
-        )
+        raise UsageError(f"{OTHER}: optimizer{index} keeps more of one weight than of another")
     return slots
 
 
-NUMBERS = (
-    "int64",
-    "float64",
-    "bool",
-)  # types of a number of Python's: torch's optimizers keep theirs in float32
-
-
-def _is_kept(value: Any) -> bool:
-    """Whether that is part of a state: an optimizer may keep None or functions, too."""
-    return isinstance(value, torch.Tensor | int | float)
-
-
-def _stored(value: Any) -> NDArray[Any]:
-    """What an optimizer keeps of a parameter: a tensor, or a number such as the count of steps."""
-    if not isinstance(value, torch.Tensor):
-        return np.array(value)
-    return view_in_memory_order(value)
-
-
-def _check_slot(name: str, value: NDArray[Any], size: int) -> None:
-    """Raises UsageError for a slot of another size than its parameter: torch would read beyond it."""
-    if value.ndim and value.shape != (size,):
-        raise UsageError(
-            f"the checkpoint belongs to another training: {name} has shape {value.shape}, and its weight "
-            f"{size} elements"
-        )
-
-
 def restored_slot(value: NDArray[Any], parameter: torch.Tensor) -> Any:
-    """What an optimizer keeps of a parameter, from its array."""
+    """What an optimizer keeps of a parameter, from its array; of a tensor like it in its order of memory."""
     if not value.ndim and value.dtype.name in NUMBERS:
         return value.item()
-    return _laid_out(torch.from_numpy(value.copy()), parameter)
+    slot = torch.from_numpy(value.copy())
+    if slot.dim() == 1 and parameter.dim() > 1 and slot.numel() == parameter.numel():
+        return slot.as_strided(parameter.size(), parameter.stride())
+    return slot
 
 
 def view_in_memory_order(tensor: torch.Tensor) -> NDArray[Any]:
@@ -114,40 +109,25 @@ def view_in_memory_order(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 def canonical(tensor: torch.Tensor) -> NDArray[Any]:
-    """A C-contiguous copy of a weight or gradient on the host, in the canonical layout.
-
-    (O, I, H, W) becomes (H, W, I, O), a transposed convolution's (I, O, H, W) becomes (H, W, O, I), and a
-    dense layer's (O, I) becomes (I, O): by the number of axes alone.
-    """
+    """A C-contiguous copy of a weight or gradient on the host, in the canonical layout."""
     tensor = canonical_axes(tensor.detach().cpu())
     copy: NDArray[Any] = tensor.clone(memory_format=torch.contiguous_format).numpy()
     return copy
 
 
 def canonical_axes(tensor: torch.Tensor) -> torch.Tensor:
-    """A view with the axes in canonical order."""
+    """A view with the axes in canonical order.
+
+    (O, I, H, W) becomes (H, W, I, O), a transposed convolution's (I, O, H, W) becomes (H, W, O, I), and a
+    dense layer's (O, I) becomes (I, O): by the number of axes alone.
+    """
     if tensor.dim() == 4:
         return tensor.permute(2, 3, 1, 0)
     return tensor.T if tensor.dim() == 2 else tensor
 
 
-def _laid_out(slot: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """A flat slot as its parameter lies in memory."""
-    if slot.dim() == 1 and parameter.dim() > 1 and slot.numel() == parameter.numel():
-        return slot.as_strided(parameter.size(), parameter.stride())
-    return slot
-
-
-def state_tensors(networks: Sequence[nn.Module]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters and buffers, by the names that they have in a state."""
-    for index, network in enumerate(networks):
-        for kind in (network.named_parameters(), network.named_buffers()):
-            for name, tensor in kind:
-                yield f"network{index}.{name}", tensor
-
-
-def _kept_by_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """("optimizer<number>.<place of a parameter>", what is kept of it by name)."""
-    for index, optimizer in enumerate(optimizers):
-        for place, values in optimizer.state_dict()["state"].items():
-            yield f"optimizer{index}.{place}", values
+def from_canonical(tensor: torch.Tensor) -> torch.Tensor:
+    """A view with the axes in torch's order."""
+    if tensor.dim() == 4:
+        return tensor.permute(3, 2, 0, 1)
+    return tensor.T if tensor.dim() == 2 else tensor

@@ -4,76 +4,98 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any
 
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
-from dlscale.models.weights import NUM_DRAWN, WEIGHT, Initial, counted, draw_initial
-from dlscale.models.workload import Execution, Indices, Input, Preset, ReplicaFactory, Shard, State, Weights
+from dlscale.models.weights import draw_initial
+from dlscale.models.workload import (
+    NUM_DRAWN,
+    WEIGHT,
+    Execution,
+    Indices,
+    Input,
+    Preset,
+    Replica,
+    ReplicaFactory,
+    Shard,
+    State,
+    Weights,
+    counted,
+)
 
 
-class Build(Protocol):
-    """Builds one replica, over the batches that `make_batches` opens."""
+def factory_of(
+    make_replica: Callable[..., BatchedReplica],
+    named_optimizer: Callable[..., Any],
+    make_program: Callable[..., Any],
+    data: DataModule,
+    *,
+    preset: Preset,
+    local_batch: int,
+    source: Input,
+    execution: Execution,
+) -> ReplicaFactory:
+    """What builds a workload's replicas: by a framework's first two arguments, of (program, batches, execution).
 
-    def __call__(self, make_batches: Callable[[], LocalBatches], *, seed: int | None, gate: bool) -> Any:
-        """Without a seed its first weights are any."""
+    Raises UsageError.
+    """
+    if execution.learning_rate is not None:
+        preset = replace(preset, learning_rate=execution.learning_rate)
 
-
-def as_factory(builder: Callable[[Any, Preset, Execution], Build]) -> Callable[..., ReplicaFactory]:
-    """What `Workload.factory` asks of a framework, from what builds replicas of a program. Raises UsageError."""
-
-    def replica_factory(
-        make_program: Any,
-        data: DataModule,
-        *,
-        preset: Preset,
-        local_batch: int,
-        source: Input,
-        execution: Execution,
-    ) -> ReplicaFactory:
-        if execution.learning_rate is not None:
-            preset = replace(preset, learning_rate=execution.learning_rate)
-        whole = builder(make_program, preset, execution)
-
-        def factory(*, shard: Shard, seed: int, gate: bool = False, drawn: bool = True) -> Any:
-            make_batches = partial(
-                LocalBatches,
-                data,
-                preset=preset,
-                local_batch=local_batch,
-                source=source,
-                shard=shard,
-                seed=seed,
-                gate=gate,
+    def factory(*, shard: Shard, seed: int, gate: bool = False, drawn: bool = True) -> Replica:
+        part = {}
+        if shard.neighbours:
+            preset.rows(shard.neighbours)  # refuses what stays whole
+            part = {"neighbours": shard.neighbours}
+        program = make_program(preset, gate=gate, **part)
+        if (rule := execution.optimizer) and not gate:
+            program = replace(
+                program,
+                objectives=[
+                    replace(
+                        objective,
+                        optimizer=named_optimizer(
+                            rule, objective.parameters, learning_rate=preset.learning_rate
+                        ),
+                    )
+                    for objective in program.objectives
+                ],
             )
-            build = whole
-            if shard.neighbours:
-                preset.rows(shard.neighbours)  # refuses what stays whole
-                build = builder(partial(make_program, neighbours=shard.neighbours), preset, execution)
-            return build(make_batches, seed=seed if drawn else None, gate=gate)
+        batches = LocalBatches(
+            data,
+            preset=preset,
+            local_batch=local_batch,
+            source=source,
+            shard=shard,
+            seed=seed,
+            gate=gate,
+        )
+        replica = make_replica(program, batches, execution)
+        if drawn:
+            replica.draw_weights(seed)
+        return replica
 
-        return factory
-
-    return replica_factory
+    return factory
 
 
-class BatchedReplica:
-    """The part of a `workload.Replica` that is not its framework's: an endless source of local batches."""
+class BatchedReplica(Replica):
+    """The part of a replica that is not its framework's: an endless source of local batches.
+
+    `program` is the framework's: `objectives`, what draws their first weights, and `schedule`, by the number of the
+    step what the learning rate is multiplied by.
+    """
 
     objectives: Sequence[Any]  # with `names` of their weights
 
-    def __init__(
-        self, batches: LocalBatches, execution: Execution, schedule: Callable[[int], float] | None = None
-    ) -> None:
-        """`schedule`: by the number of the step, what the learning rate is multiplied by; None: it stays."""
-        self.device = execution.device
-        self.compiled = execution.compiled
+    def __init__(self, program: Any, batches: LocalBatches, execution: Execution) -> None:
+        self.program, self.objectives = program, tuple(program.objectives)
+        self.device, self.compiled = execution.device, execution.compiled
         self._batches = batches
-        self._samples = self._open()
+        fixed = batches.fixed
+        self._samples = self._read_samples() if fixed is None else repeat(self._as_batch(fixed))
         self._losses: Sequence[Any] = ()
-        self.schedule = schedule
-        self._full_rate = self._read_rate() if schedule else 0.0
+        self._full_rate = self._read_rate() if program.schedule else 0.0
 
     def _as_batch(self, arrays: Arrays) -> tuple[Any, ...]:
         """Arrays as the networks take them."""
@@ -99,25 +121,34 @@ class BatchedReplica:
         """From the next update on, all optimizers have that rate."""
         raise NotImplementedError
 
-    def _open(self) -> Iterator[tuple[Any, ...]]:
-        fixed = self._batches.fixed
-        return self._read_samples() if fixed is None else repeat(self._as_batch(fixed))
+    def _views(self) -> Weights:
+        """The trainable weights in their own memory, as far as that can be seen, and in its order."""
+        raise NotImplementedError
+
+    def draw_weights(self, seed: int) -> None:
+        """Begin with the first weights of that seed."""
+        if self.program.first_weights:
+            self.load(self.program.first_weights(seed))
+        elif self.program.initial:
+            shapes = [weight.shape for weight in self.weights()]
+            named = list(zip(self.names(), shapes, strict=True))
+            self.load(draw_initial(self.program.initial, named, seed=seed))
 
     def next_batch(self) -> tuple[Any, ...]:
-        """The next local batch, ready to be given to every objective's loss; the update has the rate of this step."""
+        """The update that follows has the rate of this step."""
         self._follow_schedule()
         return (*next(self._samples), *self._as_batch(self._batches.step_inputs()))
 
     def learning_rate(self) -> float:
-        return self._full_rate if self.schedule else self._read_rate()
+        return self._full_rate if self.program.schedule else self._read_rate()
 
     def set_learning_rate(self, learning_rate: float) -> None:
         self._full_rate = learning_rate
         self._write_rate(learning_rate)
 
     def _follow_schedule(self) -> None:
-        if self.schedule:
-            self._write_rate(self._full_rate * self.schedule(self._batches.num_drawn))
+        if schedule := self.program.schedule:
+            self._write_rate(self._full_rate * schedule(self._batches.num_drawn))
 
     def last_samples(self) -> Indices | None:
         return self._batches.last_samples
@@ -137,17 +168,8 @@ class BatchedReplica:
     def state(self) -> State:
         return self.counted() | self._read_state()
 
-    def slots(self) -> State:
-        """What the optimizers keep, as `state` names it: valid until the next step or `restore`."""
-        return {name: value for name, value in self._read_state().items() if name.startswith("optimizer")}
-
-    def weights(self) -> Weights:
-        """Copies of the trainable weights."""
-        raise NotImplementedError
-
     def held(self, *, slots: bool = True) -> State:
-        """What a step changes: the weights, and `slots`."""
-        weights = {f"{WEIGHT}.{place}": weight for place, weight in enumerate(self.weights())}
+        weights = {f"{WEIGHT}.{place}": weight for place, weight in enumerate(self._views())}
         return self.counted() | weights | (self.slots() if slots else {})
 
     def counted(self) -> State:
@@ -163,15 +185,5 @@ class BatchedReplica:
         self._batches.begin_at(int(state[NUM_DRAWN][0]))
         self._follow_schedule()
 
-
-def first_weights(
-    replica: Any, given: Callable[[int], Weights] | None, initial: Initial | None, *, seed: int | None
-) -> None:
-    """The replica holds the first weights of that seed: those `given`, or drawn by `initial`, or its own."""
-    if seed is None:
-        return
-    if given:
-        replica.load(given(seed))
-    elif initial:
-        shapes = [weight.shape for weight in replica.weights()]
-        replica.load(draw_initial(initial, list(zip(replica.names(), shapes, strict=True)), seed=seed))
+    def _parameters(self) -> list[Any]:
+        return [parameter for objective in self.objectives for parameter in objective.parameters]

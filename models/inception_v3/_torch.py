@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import nn
 
-from dlscale.models.frameworks._torch import TorchProgram, has_weights, objective
-from dlscale.models.frameworks._torch_layers import ConvolutionNorm
+from dlscale.models.frameworks._torch import TorchProgram, objective
+from dlscale.models.frameworks._torch_layers import ConvolutionNorm, has_weights
 from dlscale.models.inception_v3 import AUXILIARY_WEIGHT, DIVISORS, EPSILON, KEEP_PROBABILITY, initial
 from dlscale.models.inception_v3.layers import (
     AveragePool,

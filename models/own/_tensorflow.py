@@ -17,7 +17,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.models.frameworks._tensorflow_optimizers import HasRate, MakesSlots, Sgd
+from dlscale.models.frameworks._tensorflow_optimizers import Optimizer, Sgd
 from dlscale.models.frameworks._tensorflow_replica import (
     Forward,
     TensorFlowObjective,
@@ -63,7 +63,7 @@ class KerasNetwork(tf.Module):  # type: ignore[misc]
         return self.network(inputs[0] if len(inputs) == 1 else list(inputs), training=training)
 
 
-class KerasOptimizer(HasRate, MakesSlots):
+class KerasOptimizer(Optimizer):
     """The user's optimizer as trainers call one: with TensorFlow's variables in the place of Keras's."""
 
     def __init__(self, optimizer: Any, network: Any) -> None:
@@ -80,7 +80,7 @@ class KerasOptimizer(HasRate, MakesSlots):
         if not self.optimizer.built:
             self.optimizer.build([self._variables[id(parameter)] for parameter in parameters])
 
-    def kept(self) -> dict[str, Any]:
+    def kept(self, parameters: Sequence[Any]) -> dict[str, Any]:  # noqa: ARG002
         """TensorFlow's variables of what it keeps, by name; the rate is no part of a training's state."""
         return {
             f"kept.{place}": variable.value
@@ -213,7 +213,9 @@ def facts(own: OwnFile, batch: Arrays) -> dict[str, Any]:
     )
     return {
         "num_parameters": sum(int(np.prod(variable.shape)) for variable in network.trained),
-        "forward_flops_per_sample": flops_in(lambda *given: network(*given, training=True), inputs),
+        "forward_flops_per_sample": flops_in(
+            tf.function(lambda *given: network(*given, training=True)), inputs
+        ),
         "optimizer": type(optimizer).__name__,
         "learning_rate": float(f"{float(optimizer.learning_rate):.7g}"),  # kept in float32
         "num_classes": classes if len(labels.shape) == 1 else 0,

@@ -18,9 +18,9 @@ from torch.nn.parameter import UninitializedParameter
 
 from dlscale.base.errors import UsageError
 from dlscale.models.frameworks._torch import SHARE, TorchProgram, flop_counter, objective
+from dlscale.models.frameworks._torch_layers import obstacle_to_units
 from dlscale.models.frameworks._torch_optimizers import obstacle_to_parts
 from dlscale.models.frameworks._torch_state import canonical
-from dlscale.models.frameworks._torch_units import obstacle_to_units
 from dlscale.models.own import OwnModel
 from dlscale.models.own.data import SEED_LIMIT
 from dlscale.models.own.file import SAME, SUM, UNREPEATABLE, OwnFile
@@ -173,7 +173,7 @@ def facts(own: OwnFile, batch: Arrays) -> dict[str, Any]:
         "running_statistics": any(True for _ in network.buffers()),
         "random": random,
         "skips": skips,
-        "whole_network": obstacle_to_units(network, lambda: network(*inputs), skips=skips),
+        "whole_network": obstacle_to_units(network, skips=skips),
     }
 
 

@@ -11,7 +11,7 @@ from dlscale.benchmarks.rank.gates import update_gates
 from dlscale.collectives import NAMES, capabilities
 from dlscale.collectives.backend import GATHER_SIZES
 from dlscale.collectives.sharding import check_sharding
-from dlscale.models.weights import WEIGHT
+from dlscale.models.workload import WEIGHT
 
 from .conftest import audit_steps, device_of, make_factory, mark
 

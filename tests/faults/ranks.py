@@ -20,8 +20,7 @@ from dlscale.benchmarks.rank.gates import update_gates
 from dlscale.collectives import ring
 from dlscale.collectives.job import split
 from dlscale.collectives.registry import connect, serve
-from dlscale.models.weights import NUM_DRAWN, counted
-from dlscale.models.workload import Shard
+from dlscale.models.workload import NUM_DRAWN, Shard, counted
 
 WORLD = MPI.COMM_WORLD
 # Elements; and what a path needs of the settings.

@@ -79,7 +79,7 @@ def in_tensorflow(case):
     if case == RESNET:
         optimizer = _tensorflow_optimizers.MomentumSgd(learning_rate=1.0, momentum=0.9, weight_decay=DECAY)
     else:
-        optimizer = _tensorflow_optimizers.named_optimizer(RULES[case], learning_rate=1.0)
+        optimizer = _tensorflow_optimizers.named_optimizer(RULES[case], variables, learning_rate=1.0)
     optimizer.make_slots(variables)
 
     @tf.function

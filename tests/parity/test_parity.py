@@ -94,12 +94,11 @@ def test_another_input_is_noticed():
 
 
 def test_another_optimizer_is_noticed():
-    import tensorflow as tf
+    from dlscale.models.frameworks._tensorflow_optimizers import Adam
 
     def harm(replica):
         (objective,) = replica.objectives
-        other = tf.compat.v1.train.AdamOptimizer(3e-3)
-        replica.objectives = (dataclasses.replace(objective, optimizer=other),)
+        replica.objectives = (dataclasses.replace(objective, optimizer=Adam(3e-3)),)
         return replica
 
     assert failed(harmed(harm)) == {"tiny: loss_after"}

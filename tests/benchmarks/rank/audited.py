@@ -8,8 +8,7 @@ from dlscale.benchmarks.rank.audit import ReplayAudit
 from dlscale.benchmarks.rank.deviation import EXACT
 from dlscale.benchmarks.rank.reference import AuditedTraining
 from dlscale.models.samples import ORDER_SEED, shard_indices
-from dlscale.models.weights import NUM_DRAWN, WEIGHT, counted
-from dlscale.models.workload import Shard
+from dlscale.models.workload import NUM_DRAWN, WEIGHT, Shard, counted
 from tests.benchmarks.rank.threads import Meeting, on_ranks
 
 LOCAL_BATCH = 4

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank.gates import control_gate, update_gates
-from dlscale.models.weights import NUM_DRAWN, WEIGHT, counted
-from dlscale.models.workload import Shard
+from dlscale.models.workload import NUM_DRAWN, WEIGHT, Shard, counted
 from tests.benchmarks.rank.threads import Meeting, on_ranks
 
 SEED = 5

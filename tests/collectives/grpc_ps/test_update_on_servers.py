@@ -27,8 +27,8 @@ def origins(operation):
     "optimizer",
     [
         lambda: MomentumSgd(learning_rate=0.1, momentum=0.9, weight_decay=0.1),
-        lambda: named_optimizer(optimizer_rule("sgd", momentum=0.9), learning_rate=0.1),
-        lambda: named_optimizer(optimizer_rule("adam"), learning_rate=0.1),
+        lambda: named_optimizer(optimizer_rule("sgd", momentum=0.9), (), learning_rate=0.1),
+        lambda: named_optimizer(optimizer_rule("adam"), (), learning_rate=0.1),
     ],
 )
 def test_an_update_takes_no_weights_from_a_worker(optimizer):

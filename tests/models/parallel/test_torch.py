@@ -13,7 +13,7 @@ from torch import nn
 
 from dlscale.base.errors import UsageError
 from dlscale.models import load_workload
-from dlscale.models.frameworks._torch import has_weights
+from dlscale.models.frameworks._torch_layers import has_weights
 from dlscale.models.parallel import Part, deal_rows
 from dlscale.models.parallel._torch import Layers
 from dlscale.models.workload import Execution, Input, Shard
