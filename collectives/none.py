@@ -8,7 +8,7 @@ from typing import Any
 
 from dlscale.collectives.backend import Backend, Trainer
 from dlscale.collectives.registry import read_options
-from dlscale.collectives.training.stamps import StampedTrainer
+from dlscale.collectives.training.replica_trainer import StampedTrainer
 from dlscale.models.workload import ReplicaFactory, Shard
 
 
@@ -38,7 +38,7 @@ class NoneBackend(Backend):
     def distribute_stamped(self, factory: ReplicaFactory, *, shard: Shard, seed: int) -> StampedTrainer:
         """The replica of `distribute`, with steps that can be stamped; on a CPU."""
         replica = factory(shard=shard, seed=seed)
-        integration = importlib.import_module(f"dlscale.collectives.training._{replica.framework}_stamps")
+        integration = importlib.import_module(f"dlscale.collectives.training._{replica.framework}")
         trainer: StampedTrainer = integration.stamped(replica)
         return trainer
 

@@ -25,7 +25,7 @@ from dlscale.benchmarks.records.record import (
 )
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.none import NoneBackend
-from dlscale.collectives.training.stamps import StampedTrainer, StepStamps
+from dlscale.collectives.training.replica_trainer import StampedTrainer, StepStamps
 
 ROUND = (False, True, True, False)  # which steps of a round are stamped
 PLAIN = 5  # first steps of the warm-up

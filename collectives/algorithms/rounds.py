@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,31 +20,28 @@ Buffer = NDArray[np.float32]
 
 
 class FlatWeights:
-    """A replica's weights as flat float32 buffers."""
+    """A replica's weights as flat float32 buffers, in canonical order."""
 
     def __init__(self, replica: Replica, collective: Collective) -> None:
         self._replica, self._collective = replica, collective
-        self._copies = _integration(replica).FlatCopies(replica)
+        self._shapes = [weight.shape for weight in replica.weights()]
+        self._ends = np.cumsum([math.prod(shape) for shape in self._shapes])
 
     def buffer(self) -> Buffer:
         """Zeros, where the collective reduces fastest; collective."""
-        return self._collective.empty(self._copies.count)
+        return self._collective.empty(int(self._ends[-1]))
 
     def read(self, buffer: Buffer) -> None:
         """Copy the replica's weights into `buffer`."""
-        self._copies.read(buffer)
+        np.concatenate([weight.reshape(-1) for weight in self._replica.weights()], out=buffer)
 
     def write(self, buffer: Buffer) -> None:
-        self._copies.write(buffer)
+        self._replica.load(self.shaped(buffer))
 
     def shaped(self, buffer: Buffer) -> Weights:
-        """Copies of the buffer's parts as the replica has weights: they are its own for a moment."""
-        own = np.empty_like(buffer)
-        self.read(own)
-        self.write(buffer)
-        weights = self._replica.weights()
-        self.write(own)
-        return weights
+        """The buffer's parts as the replica has weights; they share its memory."""
+        parts = np.split(buffer, self._ends[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
 
 class Elastic:
@@ -116,7 +113,8 @@ class RoundsTrainer(WrappedTrainer):
 
     def __init__(self, replica: Replica, options: Options, collective: Collective) -> None:
         """With the weights of rank 0; collective."""
-        super().__init__(_integration(replica).alone(replica))
+        module = f"dlscale.collectives.training._{replica.framework}"
+        super().__init__(importlib.import_module(module).alone(replica))
         self._replica, self._collective, self._num_steps = replica, collective, 0
         self._flat = FlatWeights(replica, collective)
         first = self._flat.buffer()
@@ -133,7 +131,7 @@ class RoundsTrainer(WrappedTrainer):
 
     def weights(self) -> Weights:
         """The centre; the same bits on all ranks."""
-        return self._flat.shaped(self._rule.centre)
+        return self._flat.shaped(self._rule.centre.copy())
 
     def own_weights(self) -> Weights:
         """This rank's own weights; not collective."""
@@ -148,7 +146,3 @@ class RoundsTrainer(WrappedTrainer):
             "round_bytes": int(sum(weight.nbytes for weight in self._replica.weights())),
             **self._collective.settings(),
         }
-
-
-def _integration(replica: Replica) -> Any:
-    return importlib.import_module(f"dlscale.collectives.training._{replica.framework}")

@@ -41,7 +41,7 @@ from dlscale.collectives.grpc_ps.messages import (
     unpack_counts,
     unpack_slot,
 )
-from dlscale.collectives.training._torch import Setting, clear_gradients, flat_in_memory
+from dlscale.collectives.training._torch import NoExchange, Setting, clear_gradients, flat_in_memory
 from dlscale.collectives.training._torch_staging import staging_of
 
 Floats = NDArray[np.float32]
@@ -299,12 +299,11 @@ class Traffic:
         return [values[part.parameter][part.start : part.stop] for part in outgoing.parts]
 
 
-class PushExchange:
-    """Sends an objective's gradients to the servers, which apply them (`Exchange`)."""
+class PushExchange(NoExchange):
+    """Sends an objective's gradients to the servers, which apply them."""
 
     def __init__(self, objective: Any, traffic: Traffic, *, is_first: bool) -> None:
-        self.loss: nn.Module = objective.loss
-        self._parameters = tuple(objective.parameters)
+        super().__init__(objective)
         self._traffic = traffic
         self._is_first = is_first  # of the objectives
         place = {id(parameter): index for index, parameter in enumerate(traffic.parameters)}
@@ -313,9 +312,6 @@ class PushExchange:
             parameter.register_post_accumulate_grad_hook(lambda _, index=index: traffic.give(index))
             for index, parameter in zip(self._indices, self._parameters, strict=True)
         ]
-
-    def drain(self) -> bool:
-        return False
 
     def begin(self) -> None:
         if self._is_first:
@@ -332,9 +328,6 @@ class PushExchange:
         """Return when all objectives' parameters hold the servers' new weights; there is nothing to apply here."""
         self._traffic.finish()
         return False
-
-    def synchronize(self) -> None:
-        """Nothing outlasts a step."""
 
     def settings(self) -> dict[str, Setting]:
         return self._traffic.settings()

@@ -1,4 +1,4 @@
-"""Backend `ring`, and a library of its own: our native allreduce for any MPI training program.
+"""Backend `ring`, and a library: our native allreduce for any MPI training program.
 
     from mpi4py import MPI
     from dlscale.collectives import ring
@@ -21,14 +21,13 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Setup
 from dlscale.collectives.buffers import check_buffers_match
 from dlscale.collectives.compression import Compression
-from dlscale.collectives.registry import read_kinds
 from dlscale.collectives.ring.settings import Settings
-from dlscale.collectives.training.collective_backend import CollectiveBackend
+from dlscale.collectives.training.collective_backend import CollectiveBackend, check_operations, read_training
 from dlscale.collectives.training.communication import Training
 
 if TYPE_CHECKING:
-    from dlscale.collectives.ring._torch import DdpHook
     from dlscale.collectives.ring.engine import Ring
+    from dlscale.collectives.training._torch_buckets import DdpHook
 
 
 __all__ = [
@@ -65,11 +64,11 @@ def torch_hook(rings: Ring | Sequence[Ring], *, threads: bool | None = None) -> 
         model.register_comm_hook(None, ring.torch_hook(ring.join(MPI.COMM_WORLD)))
 
     `threads`: whether buckets travel by communication threads, one per ring, while backpropagation goes on; None
-    takes them where a core is to spare. Several rings make several teams, among which the buckets go round.
+    takes them where every rank has a core to spare. Several rings make several teams, among which the buckets go round.
     """
-    from dlscale.collectives.ring._torch import DdpHook
+    from dlscale.collectives.training._torch_buckets import DdpHook
 
-    return DdpHook(rings if isinstance(rings, Sequence) else [rings], threads=threads)
+    return DdpHook(_several(rings), threads=threads)
 
 
 def average_gradients(gradients: Sequence[Any], rings: Ring | Sequence[Ring]) -> list[Any]:
@@ -80,7 +79,7 @@ def average_gradients(gradients: Sequence[Any], rings: Ring | Sequence[Ring]) ->
 
     None stays None. Sparse gradients come back dense. All ranks build the same graphs in the same order.
     """
-    from dlscale.collectives.ring._tensorflow import average, exchange_over
+    from dlscale.collectives.training._tensorflow_buckets import average, exchange_over
 
     means: list[Any] = average(exchange_over(_several(rings)), gradients)
     return means
@@ -116,14 +115,15 @@ def _several(rings: Ring | Sequence[Ring]) -> Sequence[Ring]:
     return rings if isinstance(rings, Sequence) else [rings]
 
 
-def check(framework: str) -> None:  # noqa: ARG001
+def check(framework: str) -> None:
     """Returns if the engine was built for the MPI that is here. Raises UsageError."""
     importlib.import_module("dlscale.collectives.ring.engine")
+    check_operations(framework)
 
 
 def check_setup(options: dict[str, Any], setup: Setup) -> None:
     """Returns if the options fit each other. Raises UsageError."""
-    _read(options, setup.framework)
+    read_training(options, setup.framework, backend="ring", others=(Settings,))
 
 
 def connect(*, control: Any, framework: str, options: dict[str, Any]) -> CollectiveBackend:
@@ -131,11 +131,5 @@ def connect(*, control: Any, framework: str, options: dict[str, Any]) -> Collect
 
     The options are those of `Settings`, `Training` and `Compression`.
     """
-    settings, training, compression = _read(options, framework)
+    training, compression, settings = read_training(options, framework, backend="ring", others=(Settings,))
     return CollectiveBackend("ring", lambda: join(control, settings), training, compression)
-
-
-def _read(options: dict[str, Any], framework: str) -> tuple[Settings, Training, Compression]:
-    settings, training, compression = read_kinds(OPTION_KINDS, options, backend="ring")
-    compression.check(training, framework=framework)
-    return settings, training, compression

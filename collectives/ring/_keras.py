@@ -4,14 +4,12 @@ needs on several ranks: equal models at the start, one metric for all, and a che
 
 from __future__ import annotations
 
-import inspect
 import zlib
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
-from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Collective
@@ -30,16 +28,16 @@ def averaging_optimizer(optimizer: Any, rings: Sequence[Collective], *, threads:
     if keras.config.backend() != "tensorflow":
         raise UsageError(
             f"keras_optimizer averages in TensorFlow, but Keras runs on {keras.config.backend()}; set "
-            "KERAS_BACKEND=tensorflow, or train in a loop of your own (with torch: ring.torch_hook)"
+            "KERAS_BACKEND=tensorflow, or train in your own loop (with torch: ring.torch_hook)"
         )
     optimizer = keras.optimizers.get(optimizer)
-    if is_averaging(optimizer) or is_averaging(getattr(optimizer, "inner_optimizer", None)):
+    if isinstance(optimizer, Averaging) or isinstance(getattr(optimizer, "inner_optimizer", None), Averaging):
         raise UsageError("this optimizer averages its gradients over a ring already; wrap it once")
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if keras.config.dtype_policy().name == "mixed_float16" and not scales:
         raise UsageError(f"with mixed_float16 Keras scales the loss around the optimizer; {WRAP_THE_WHOLE}")
     # Only here: where Keras runs on something else, TensorFlow may not even be installed.
-    from dlscale.collectives.ring._tensorflow import exchange_over
+    from dlscale.collectives.training._tensorflow_buckets import exchange_over
 
     exchange = exchange_over(rings, threads=threads)
     kind = type(optimizer)
@@ -57,30 +55,10 @@ class Averaging:
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
         """Average the gradients over ranks, and go on with the means."""
-        from dlscale.collectives.ring._tensorflow import average
+        from dlscale.collectives.training._tensorflow_buckets import average
 
-        if _is_scaled(self):
-            raise UsageError(
-                "a LossScaleOptimizer leaves steps out when its own rank's gradients overflow, and other ranks "
-                f"would wait for it without end; {WRAP_THE_WHOLE}"
-            )
         means = average(self._dlscale_exchange, grads)
         return super().apply(means, trainable_variables)  # type: ignore[misc]
-
-
-def _is_scaled(optimizer: Any) -> bool:
-    """Whether a LossScaleOptimizer is what calls: the optimizer inside one is not told."""
-    frame = inspect.currentframe()
-    while frame := frame and frame.f_back:
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, keras.optimizers.LossScaleOptimizer) and caller.inner_optimizer is optimizer:
-            return True
-    return False
-
-
-def is_averaging(optimizer: Any) -> bool:
-    """Whether it came from `averaging_optimizer`."""
-    return isinstance(optimizer, Averaging)
 
 
 class StartEqual(keras.callbacks.Callback):  # type: ignore[misc]
@@ -96,7 +74,14 @@ class StartEqual(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:  # noqa: ARG002
         """Check and broadcast; collective."""
-        self._check()
+        self._check_model()
+        steps = self.params.get("steps") or 0
+        _check_equal(
+            self._ring,
+            str(steps),
+            f"ranks have different numbers of steps per epoch, this one {steps}, and would wait for each other "
+            "without end; give all ranks equally many samples, or steps_per_epoch",
+        )
         if not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
         broadcast_variables(self._ring, [*self.model.variables, *self.model.optimizer.variables])
@@ -107,10 +92,10 @@ class StartEqual(keras.callbacks.Callback):  # type: ignore[misc]
         names = [variable.path for variable in variables]
         check_buffers_match(self._ring, [np.asarray(variable) for variable in variables], names=names)
 
-    def _check(self) -> None:
+    def _check_model(self) -> None:
         model = self.model
         own_step = type(model).train_step is not keras.Model.train_step
-        if not (is_averaging(model.optimizer) or own_step):
+        if not (isinstance(model.optimizer, Averaging) or own_step):
             name = type(model.optimizer).__name__
             scales = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
             raise UsageError(
@@ -124,14 +109,6 @@ class StartEqual(keras.callbacks.Callback):  # type: ignore[misc]
             )
         if not model.built:
             raise UsageError("the model has no variables yet; build it before fit, by build() or one call")
-        steps = self.params.get("steps") or 0
-        extremes = np.array([steps, -steps], dtype=np.int64)
-        self._ring.allreduce(extremes, "min")
-        if extremes[0] != -extremes[1]:
-            raise UsageError(
-                f"ranks have from {extremes[0]} to {-extremes[1]} steps per epoch, this one {steps}, and would wait "
-                "for each other without end; give all ranks equally many samples, or steps_per_epoch"
-            )
 
 
 class AverageMetrics(keras.callbacks.Callback):  # type: ignore[misc]
@@ -146,13 +123,12 @@ class AverageMetrics(keras.callbacks.Callback):  # type: ignore[misc]
         if not logs:
             return
         names = sorted(logs)
-        digest = zlib.crc32(",".join(names).encode())
-        extremes = np.array([digest, -digest], dtype=np.int64)
-        self._ring.allreduce(extremes, "min")
-        if extremes[0] != -extremes[1]:
-            raise UsageError(
-                f"ranks have different metrics, this one {', '.join(names)}; compile and validate all alike"
-            )
+        said = ", ".join(names)
+        _check_equal(
+            self._ring,
+            said,
+            f"ranks have different metrics, this one {said}; compile and validate all alike",
+        )
         values = np.array([float(logs[name]) for name in names])
         self._ring.allreduce(values, "average")
         logs.update(zip(names, values.tolist(), strict=True))
@@ -165,28 +141,26 @@ def broadcast_variables(ring: Ring, variables: Sequence[Any]) -> None:
     """
     variables = [variable for variable in variables if "seed_generator_state" not in variable.path]
     arrays = [np.asarray(variable) for variable in variables]
-    _check_layout(ring, arrays)
-    # As words of 4 bytes: a ring has no operations on booleans and bytes.
-    num_bytes = sum(array.nbytes for array in arrays)
-    flat = np.zeros(-(-num_bytes // 4) * 4, dtype=np.uint8)
-    ends = np.cumsum([array.nbytes for array in arrays])[:-1]
-    parts = np.split(flat[:num_bytes], ends)
-    for part, array in zip(parts, arrays, strict=True):
+    _check_equal(
+        ring,
+        ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays),
+        f"ranks built different models: this one has {len(arrays)} variables with "
+        f"{sum(array.size for array in arrays)} numbers; build the same model and optimizer on all ranks",
+    )
+    for variable, array in zip(variables, arrays, strict=True):
+        # As words of 4 bytes: a ring has no operations on booleans and bytes.
+        words = np.zeros(-(-array.nbytes // 4), np.int32)
+        part = words.view(np.uint8)[: array.nbytes]
         part[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    ring.broadcast(flat.view(np.int32))
-    if ring.rank == 0:
-        return
-    for variable, part, array in zip(variables, parts, arrays, strict=True):
-        variable.assign(part.view(array.dtype).reshape(array.shape))
+        ring.broadcast(words)
+        if ring.rank:
+            variable.assign(part.view(array.dtype).reshape(array.shape))
 
 
-def _check_layout(ring: Ring, arrays: Sequence[NDArray[Any]]) -> None:
-    layout = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
-    digest = zlib.crc32(layout.encode())
+def _check_equal(ring: Ring, text: str, problem: str) -> None:
+    """Returns if all ranks have the same text; collective. Raises UsageError."""
+    digest = zlib.crc32(text.encode())
     extremes = np.array([digest, -digest], dtype=np.int64)
     ring.allreduce(extremes, "min")
     if extremes[0] != -extremes[1]:
-        raise UsageError(
-            f"ranks built different models: this one has {len(arrays)} variables with "
-            f"{sum(array.size for array in arrays)} numbers; build the same model and optimizer on all ranks"
-        )
+        raise UsageError(problem)

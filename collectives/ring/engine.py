@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,20 +53,6 @@ REFUSALS = (BufferError, TypeError, ValueError)
 
 WORD_BYTES = 4
 MOST_BYTES = 2**60  # far more than there is, and still a number for C++
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """The variant that messages of more than half of `up_to_bytes`, and at most so many, are moved by.
-
-    `gigabytes_per_second`: what it and the others moved when they were tried last; of those within 5 % of the fastest
-    the first that was tried is taken.
-    """
-
-    operation: str
-    up_to_bytes: int
-    variant: str
-    gigabytes_per_second: dict[str, float]
 
 
 class Ring:
@@ -124,18 +109,6 @@ class Ring:
             "crowded": engine.oversubscribed,
         }
 
-    def choices(self) -> list[Choice]:
-        """The variants that were found to be fastest inside the node, by operation and size."""
-        return [
-            Choice(
-                operation=operation,
-                up_to_bytes=up_to_bytes,
-                variant=variant,
-                gigabytes_per_second={name: 1e-9 / seconds for name, seconds in tried},
-            )
-            for operation, up_to_bytes, variant, tried in self._engine.choices()
-        ]
-
     def counts(self) -> dict[str, tuple[int, int]]:
         """By operation: this rank's calls since it joined, and the bytes of their messages.
 
@@ -157,12 +130,11 @@ class Ring:
         """
         try:
             if type(buffer) is not np.ndarray:
-                _check_arrays(buffer)
+                check_array(buffer)
             self._engine.allreduce(buffer, op, bfloat16)
         except REFUSALS:
             check_buffer(buffer, dtypes=RING_DTYPES)
             check_operation(op, buffer)
-            check_bfloat16(bfloat16)
             raise
 
     def reduce_scatter(
@@ -174,13 +146,13 @@ class Ring:
         """
         try:
             if type(buffer) is not np.ndarray or type(output) is not np.ndarray:
-                _check_arrays(buffer, output)
+                check_array(buffer)
+                check_array(output)
             self._engine.reduce_scatter(buffer, output, op, bfloat16)
         except REFUSALS:
             check_buffer(buffer, dtypes=RING_DTYPES, written=False)
             check_buffer(output, dtypes=RING_DTYPES)
             check_operation(op, output)
-            check_bfloat16(bfloat16)
             check_overlap(buffer, output, place=self.rank)
             raise
 
@@ -191,12 +163,12 @@ class Ring:
         """
         try:
             if type(piece) is not np.ndarray or type(output) is not np.ndarray:
-                _check_arrays(piece, output)
+                check_array(piece)
+                check_array(output)
             self._engine.allgather(piece, output, bfloat16)
         except REFUSALS:
             check_buffer(piece, dtypes=RING_DTYPES, written=False)
             check_buffer(output, dtypes=RING_DTYPES)
-            check_bfloat16(bfloat16)
             check_overlap(output, piece, place=self.rank)
             raise
 
@@ -232,7 +204,7 @@ class Ring:
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
         try:
             if type(buffer) is not np.ndarray:
-                _check_arrays(buffer)
+                check_array(buffer)
             self._engine.broadcast(buffer, root)
         except REFUSALS:
             check_buffer(buffer, dtypes=RING_DTYPES)
@@ -245,16 +217,3 @@ class Ring:
     def close(self) -> None:
         """Free memory and communicators; a second call does nothing. Arrays from `empty` stay valid."""
         self._engine.close()
-
-
-def _check_arrays(*buffers: NDArray[Any]) -> None:
-    """Returns if all are arrays of NumPy's; the engine would take other memory, too. Raises TypeError."""
-    for buffer in buffers:
-        if type(buffer) is not np.ndarray:
-            check_array(buffer)
-
-
-def check_bfloat16(told: object) -> None:
-    """Returns if it says whether uint16 holds bfloat16. Raises TypeError."""
-    if not isinstance(told, bool):
-        raise TypeError(f"bfloat16 is {told!r}; give True or False")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, repeat
+from itertools import repeat
 from typing import Any, cast
 
 import numpy as np
@@ -22,9 +22,9 @@ from torch import nn
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import GATHER_SIZES, Collective, PartsCollective, StateBytes
 from dlscale.collectives.training._torch import Setting, TorchTrainer, Update, storage_bytes
-from dlscale.collectives.training._torch_exchange import Bucket, BucketExchange
-from dlscale.collectives.training._torch_staging import staging_of
-from dlscale.collectives.training.communication import AUTOMATIC, Teams, Training, want_threads
+from dlscale.collectives.training._torch_buckets import Bucket, BucketExchange, exchanges_over
+from dlscale.collectives.training._torch_staging import Staging
+from dlscale.collectives.training.communication import CommunicationThreads, Training
 from dlscale.models.frameworks._torch_optimizers import obstacle_to_parts
 from dlscale.models.frameworks._torch_state import restored_slot
 from dlscale.models.workload import SLOTS, State
@@ -38,16 +38,8 @@ def over(
     States are gathered over `gathering`. Raises UsageError for an optimizer that is not elementwise.
     """
     check_by_element([objective.optimizer for objective in replica.objectives])
-    staging = staging_of([p for objective in replica.objectives for p in objective.parameters])
-    asked = None if training.teams == AUTOMATIC else training.teams > 0
-    threads = want_threads(collectives[0], asked, num_threads=staging.num_threads())
-    teams = Teams(collectives, threads=threads)
-    numbers = count()
-    exchanges = [
-        BucketExchange(objective, teams, training, numbers=numbers, staging=staging, kind=PartedBucket)
-        for objective in replica.objectives
-    ]
-    return OptimizerShardedTrainer(replica, exchanges, teams, gathering)
+    exchanges, threads = exchanges_over(replica, collectives, training, kind=PartedBucket)
+    return OptimizerShardedTrainer(replica, exchanges, threads, gathering)
 
 
 def check_by_element(optimizers: Sequence[torch.optim.Optimizer]) -> None:
@@ -61,11 +53,15 @@ class PartedBucket(Bucket):
     """A bucket whose gradients are reduced to parts, with the weights in an array of their own beside it."""
 
     def __init__(
-        self, parameters: Sequence[nn.Parameter], number: int, teams: Teams[Any], **options: Any
+        self,
+        parameters: Sequence[nn.Parameter],
+        number: int,
+        threads: CommunicationThreads[Any],
+        staging: Staging,
     ) -> None:
-        self._size: int = teams.collective(number).size
-        super().__init__(parameters, number, teams, **options)
-        collective = teams.collective(number)
+        collective = threads.collective(number)
+        self._size: int = collective.size
+        super().__init__(parameters, number, threads, staging)
         length = self.array.size // collective.size
         self.own = slice(collective.rank * length, (collective.rank + 1) * length)
         self.gradients = torch.from_numpy(self.array)
@@ -86,7 +82,7 @@ class PartedBucket(Bucket):
         def exchange(collective: PartsCollective) -> None:
             collective.allgather(whole[self.own], whole)
 
-        self._under_way = self._teams.submit(self._number, exchange)  # type: ignore[arg-type]
+        self._under_way = self._threads.submit(self._number, exchange)  # type: ignore[arg-type]
 
     def give(self) -> None:
         """Nothing: the pieces' gradients are what was reduced."""
@@ -187,11 +183,15 @@ class OptimizerShardedTrainer(TorchTrainer):
     """A replica whose weights are updated in parts, one per rank (`Trainer`)."""
 
     def __init__(
-        self, replica: Any, exchanges: Sequence[BucketExchange], teams: Teams[Any], gathering: PartsCollective
+        self,
+        replica: Any,
+        exchanges: Sequence[BucketExchange],
+        threads: CommunicationThreads[Any],
+        gathering: PartsCollective,
     ) -> None:
         buckets = [cast("list[PartedBucket]", exchange.buckets()) for exchange in exchanges]
         self._parts = [PartUpdate(*pair) for pair in zip(replica.objectives, buckets, strict=True)]
-        super().__init__(replica, exchanges, updates=self._parts, close=teams.close)
+        super().__init__(replica, exchanges, updates=self._parts, close=threads.close)
         self._buckets = [bucket for own in buckets for bucket in own]
         self._gathering = gathering
 

@@ -1,8 +1,22 @@
-"""Gradient exchange for TensorFlow over any `Collective`: by our own operations, or by NumPy without them."""
+"""Gradient exchange in TensorFlow over any `Collective`, by our own operations: the shared object `_tensorflow_ops`,
+built from collectives/ring/src/tensorflow.
+
+An operation takes all gradients of a bucket where TensorFlow left them, packs them into staging memory piece by piece
+while a piece is in the cache, and writes the means back in the same way. Native code calls any `Collective` through a
+table of C functions (collectives/ring/src/c_interface.hpp). The shared object also has C functions for Python.
+
+With a core to spare on every rank, threads exchange buckets while backpropagation goes on (`communication`); without,
+all gradients travel in one bucket, after the last of them. Pipelined, a step applies the means of the step before.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
+import os
+import weakref
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,97 +26,373 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import BUCKET_SIZES, Collective
 from dlscale.collectives.compression import CompressedCollective
-from dlscale.collectives.training._tensorflow import PipelinedTrainer, Setting, TensorFlowTrainer, on_gpu
-from dlscale.collectives.training._tensorflow_native import (
-    HOST,
-    NativeExchange,
-    is_built,
-    staging_settings,
-    with_threads,
+from dlscale.collectives.training._tensorflow import (
+    NoExchange,
+    Setting,
+    TensorFlowTrainer,
+    assign,
+    flat,
+    on_gpu,
 )
-from dlscale.collectives.training.communication import Training
+from dlscale.collectives.training.collective_backend import OPERATIONS_MODULE, check_operations
+from dlscale.collectives.training.communication import Training, cut_into_buckets, want_threads
 from dlscale.models.workload import Weights
 
+# Where gradients are exchanged; TensorFlow itself copies those of a GPU there, and the means back.
+HOST = "/device:CPU:0"
 
-def over(replica: Any, collectives: Sequence[Collective], training: Training) -> TensorFlowTrainer:
-    """The replica with its gradients exchanged over `collectives`, one per team; collective.
+# Small enough to stay in the caches from copy-in to copy-out, large enough for a collective to be near its best
+# (docs/decisions/0009): inside a node, between nodes, and where it is not said which.
+NODE_STAGING_BYTES = 512 << 10
+NETWORK_STAGING_BYTES = 25 << 20
+STAGING_BYTES = 4 << 20
+_NEVER_DIRECT = 1 << 62  # all gradients pass through the staging
 
-    With a core to spare on every rank, threads exchange buckets while backpropagation goes on; without, all gradients
-    travel not overlapped, after the last of them. So they do where they are compressed.
+NATIVE_DTYPES = ("float32", "float64", "bfloat16", "float16")  # what a table in C averages
+_CALLBACK_DTYPES: dict[int, np.dtype[Any]] = {
+    0: np.dtype(np.float32),
+    1: np.dtype(np.float64),
+}  # by DlscaleType
+_Allreduce = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int
+)
+_LastError = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+
+
+class _Table(ctypes.Structure):
+    """DlscaleCollective."""
+
+    _fields_ = (("context", ctypes.c_void_p), ("allreduce", _Allreduce), ("last_error", _LastError))
+
+
+class CallbackTable:
+    """The table of a collective that is written in Python: native code calls back, and takes the interpreter's lock.
+
+    Valid as long as this object lives.
     """
-    if isinstance(collectives[0], CompressedCollective):
-        # A bucket must be the same memory in every step, which staging memory is not.
-        return BucketTrainer(replica, NumpyExchange(replica, collectives[0]))
-    if not is_built():
-        if training.pipelined or training.teams > 0:
-            raise UsageError(
-                "pipelined or teams were asked for, but TensorFlow's operations for them were not built: the "
-                "installation found no C++ compiler; reinstall dlscale where there is one, or leave them out"
+
+    def __init__(self, collective: Collective) -> None:
+        self.failure: BaseException | None = None
+        self._text = ctypes.create_string_buffer(1)
+
+        def average(_: int, data: int, count: int, kind: int, __: int) -> int:
+            try:
+                dtype = _CALLBACK_DTYPES[kind]
+                memory: Any = (ctypes.c_char * (count * dtype.itemsize)).from_address(data)
+                collective.allreduce(np.frombuffer(memory, dtype), "average")
+            except BaseException as error:  # an exception cannot cross C
+                self.failure = error
+                text = str(error) or type(error).__name__
+                self._text = ctypes.create_string_buffer(text.splitlines()[0].encode())
+                return 1
+            return 0
+
+        self._functions = _Allreduce(average), _LastError(lambda _: ctypes.addressof(self._text))
+        self._table = _Table(None, *self._functions)
+        self.address = ctypes.addressof(self._table)
+
+
+@cache
+def _library() -> tuple[Any, Any]:
+    """The operations as TensorFlow's Python functions, and the C functions of tensorflow_ops.cpp.
+
+    Raises UsageError if they were not built, or not for this TensorFlow.
+    """
+    check_operations("tensorflow")
+    spec = importlib.util.find_spec(OPERATIONS_MODULE)  # a module that only TensorFlow can load
+    origin = spec.origin if spec else None
+    operations, functions = tf.load_op_library(origin), ctypes.CDLL(origin)
+    functions.dlscale_load_error.restype = ctypes.c_char_p
+    if error := functions.dlscale_load_error().decode():
+        raise UsageError(f"TensorFlow {tf.__version__} cannot load dlscale's operations: {error}")
+    addresses, size = ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t
+    functions.dlscale_open.restype = ctypes.c_int64
+    functions.dlscale_open.argtypes = [addresses, addresses, size, size, size, ctypes.c_int]
+    functions.dlscale_error.restype = ctypes.c_char_p
+    for function in (functions.dlscale_synchronize, functions.dlscale_error, functions.dlscale_close):
+        function.argtypes = [ctypes.c_int64]
+    return operations, functions
+
+
+class NativeExchange(NoExchange):
+    """Averages gradients over `collectives`, one per team, by `threads` or not overlapped; None lets ranks decide.
+
+    Collective: all ranks make it, and build graphs with it, alike. An error of a collective raises
+    tf.errors.InternalError, whose text holds its own; what is in `failure` says no more than that.
+    """
+
+    def __init__(
+        self,
+        collectives: Sequence[Collective],
+        *,
+        threads: bool | None,
+        computed_on_gpu: bool = False,
+        staging_bytes: int = 0,
+    ) -> None:
+        self._operations, self._functions = _library()
+        self._collectives, self._from_gpu = tuple(collectives), computed_on_gpu
+        # TensorFlow's 0 stands for as many threads as there are CPUs. For a GPU one thread hands out its work.
+        computing = tf.config.threading.get_intra_op_parallelism_threads() or len(os.sched_getaffinity(0))
+        self._threads = want_threads(collectives[0], threads, num_threads=1 if computed_on_gpu else computing)
+        self._sizes: list[int] = []
+        self._num_copies = 0
+        self._staging_bytes = staging_bytes or _staging_bytes(collectives[0])
+        # All of these must stay in place as long as the exchange is open.
+        self._tables = [None if hasattr(c, "c_interface") else CallbackTable(c) for c in collectives]
+        self.stagings = [c.empty(self._staging_bytes // 4) for c in collectives]
+        self._dtypes = [d.name for d in _CALLBACK_DTYPES.values()] if any(self._tables) else NATIVE_DTYPES
+        addresses = ctypes.c_void_p * len(collectives)
+        pairs = zip(self._tables, collectives, strict=True)
+        self._handle = self._functions.dlscale_open(
+            addresses(*(table.address if table else c.c_interface for table, c in pairs)),  # type: ignore[attr-defined]
+            addresses(*(staging.ctypes.data for staging in self.stagings)),
+            len(collectives),
+            self._staging_bytes,
+            _NEVER_DIRECT,
+            int(self._threads),
+        )
+        # Also at the end of the interpreter, before MPI is finalised: no thread may be inside MPI then.
+        self._finalizer = weakref.finalize(self, _close_in, os.getpid(), self._functions, self._handle)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error of a collective, as it was raised there, or as a RuntimeError with its text."""
+        raised = next((table.failure for table in self._tables if table and table.failure), None)
+        text = self._functions.dlscale_error(self._handle).decode()
+        return raised or (RuntimeError(text) if text else None)
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def average(self, gradients: Sequence[Any]) -> list[Any]:
+        """The means over ranks, in order; sparse gradients come back dense."""
+        dense = self._checked(gradients)
+        if not dense or self._collectives[0].size == 1:
+            return dense
+        with tf.device(HOST):
+            if self._threads:
+                sent = self._send(dense)
+                return self._in_order(dense, self._operations.dlscale_wait(sent, handle=self._handle))
+            self._num_copies = 2  # into the staging and out of it
+            return list(self._operations.dlscale_average(dense, handle=self._handle))
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def send(self, gradients: Sequence[Any]) -> None:
+        """Begin to average; `collect` fetches the means, in this step's graph or in that of a later one."""
+        with tf.device(HOST):
+            self._send(self._checked(gradients))
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def collect(self, like: Sequence[Any]) -> list[Any]:
+        """The means of what was sent; `like` has its order, shapes and dtypes."""
+        kinds = [like[index].dtype for bucket in self._buckets(like) for index in bucket]
+        with tf.device(HOST):
+            means = self._in_order(like, self._operations.dlscale_collect(T=kinds, handle=self._handle))
+        for mean, tensor in zip(means, like, strict=True):
+            mean.set_shape(tensor.shape)
+        return means
+
+    def synchronize(self) -> None:
+        """Return when nothing is under way; errors are raised by the step that waits."""
+        self._functions.dlscale_synchronize(self._handle)
+
+    def settings(self) -> dict[str, Setting]:
+        """Bytes per step, who exchanges them when, copies of all gradients, and the collective's own decisions."""
+        return {
+            BUCKET_SIZES: ",".join(map(str, self._sizes)),
+            "overlap": self._threads,
+            "teams": len(self._collectives) if self._threads else 0,
+            # From a GPU one copy there and one back more.
+            "staging_copies": self._num_copies + 2 * self._from_gpu,
+            **({"staged_through": "host memory"} if self._from_gpu else {}),
+            "staging_bytes": self._staging_bytes,
+            **self._collectives[0].settings(),
+        }
+
+    def close(self) -> None:
+        """End the threads; the collectives stay open. A second close does nothing."""
+        self._finalizer()
+
+    def _checked(self, gradients: Sequence[Any]) -> list[Any]:
+        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        for index, gradient in enumerate(dense):
+            if gradient.dtype.name not in self._dtypes:
+                raise UsageError(
+                    f"gradient {index} is {gradient.dtype.name}, which this collective cannot average; "
+                    f"it can {', '.join(self._dtypes)}"
+                )
+        self._sizes = [sum(_num_bytes(dense[index]) for index in bucket) for bucket in self._buckets(dense)]
+        return dense
+
+    def _send(self, gradients: Sequence[Any]) -> list[Any]:
+        self._num_copies = 2
+        buckets = self._buckets(gradients)
+        sent: list[Any] = []
+        for number, bucket in enumerate(buckets):
+            sent += self._operations.dlscale_send(
+                [gradients[index] for index in bucket],
+                handle=self._handle,
+                bucket=number,
+                num_buckets=len(buckets),
             )
-        return TensorFlowTrainer(replica, NumpyExchange(replica, collectives[0]))
-    computed_on_gpu = on_gpu(replica)
-    threads = with_threads(collectives[0], training.teams, computes_on_gpu=computed_on_gpu)
-    exchange = NativeExchange(collectives, threads=threads, computed_on_gpu=computed_on_gpu)
-    if training.pipelined:
-        return PipelinedTrainer(replica, exchange, training)
-    return TensorFlowTrainer(replica, exchange)
+        return sent
+
+    def _buckets(self, tensors: Sequence[Any]) -> list[list[int]]:
+        """Indices in backward order; without threads a single bucket."""
+        if not self._threads:
+            return [[*reversed(range(len(tensors)))]]
+        return cut_into_buckets(list(map(_num_bytes, tensors)), [tensor.dtype for tensor in tensors])
+
+    def _in_order(self, tensors: Sequence[Any], by_bucket: Sequence[Any]) -> list[Any]:
+        """The tensors of the buckets, in the order of `tensors`."""
+        order = [index for bucket in self._buckets(tensors) for index in bucket]
+        return [tensor for _, tensor in sorted(zip(order, by_bucket, strict=True), key=lambda pair: pair[0])]
 
 
-class BucketTrainer(TensorFlowTrainer):
-    """A trainer that shows its only bucket (`compression.BucketTrainer`)."""
+def _staging_bytes(collective: Collective) -> int:
+    num_nodes = collective.settings().get("num_nodes")
+    if num_nodes is None:
+        return STAGING_BYTES
+    return NODE_STAGING_BYTES if num_nodes == 1 else NETWORK_STAGING_BYTES
 
-    _exchange: NumpyExchange
+
+def _num_bytes(tensor: Any) -> int:
+    """Size of a tensor or variable; 0 where TensorFlow does not know its shape yet."""
+    return int(tensor.shape.num_elements() or 0) * int(tensor.dtype.size)
+
+
+def _close_in(process: int, functions: Any, handle: int) -> None:
+    """Close an exchange, unless this is a forked child: the threads to be joined are its parent's."""
+    if os.getpid() == process:
+        functions.dlscale_close(handle)
+
+
+class PipelinedTrainer(TensorFlowTrainer):
+    """`TensorFlowTrainer` whose updates are delayed by one step, until the cool-down (`Trainer`).
+
+    Batch norm's statistics are those of the step itself: only gradients travel.
+    """
+
+    _exchange: NativeExchange
+
+    def __init__(self, replica: Any, exchange: NativeExchange, training: Training) -> None:
+        super().__init__(replica, exchange)
+        self._training, self._num_steps = training, 0
+        self._first = replica.traced(self._first_step)
+        self._pipelined = replica.traced(self._pipelined_step)
+        self._drain = replica.traced(self._apply_what_is_left)
+
+    def step(self) -> None:
+        """Train on one local batch; apply the means of the step before, if there is one and cool-down has not begun."""
+        number = self._num_steps
+        self._num_steps += 1
+        if self._training.drains(number):
+            self._run(self._drain)
+        function = self._step
+        if self._training.is_delayed(number):
+            function = self._pipelined if number else self._first
+        self._losses = self._run(function, *self._replica.next_batch())
+
+    def synchronize(self) -> None:
+        """Return when no exchange is under way, and a GPU has nothing left to do."""
+        super().synchronize()
+        self._exchange.synchronize()
+
+    def settings(self) -> dict[str, Setting]:
+        """The exchange's own decisions, and which steps are delayed."""
+        return {**super().settings(), **self._training.settings()}
+
+    def _first_step(self, *batch: Any) -> list[Any]:
+        losses, groups, updates = self._differentiate(*batch)
+        self._exchange.send(flat(groups))
+        assign(updates)
+        return list(losses)
+
+    def _pipelined_step(self, *batch: Any) -> list[Any]:
+        losses, groups, updates = self._differentiate(*batch)
+        gradients = flat(groups)
+        with tf.control_dependencies(gradients):  # waiting earlier would leave the exchange no time
+            means = self._exchange.collect(gradients)
+        with tf.control_dependencies(means):
+            self._exchange.send(gradients)
+        self._update(means)
+        assign(updates)
+        return list(losses)
+
+    def _apply_what_is_left(self) -> None:
+        self._update(self._exchange.collect(flat([o.parameters for o in self._replica.objectives])))
+
+
+class CompressedBucketTrainer(TensorFlowTrainer):
+    """A trainer whose bucket is all of its staging, which never moves (`compression.BucketTrainer`)."""
+
+    def __init__(self, replica: Any, collectives: Sequence[Collective]) -> None:
+        self._count = sum(_num_bytes(p) for o in replica.objectives for p in o.parameters) // 4  # float32
+        exchange = NativeExchange(
+            collectives,
+            threads=False,
+            computed_on_gpu=on_gpu(replica),
+            staging_bytes=-(-4 * self._count // 8) * 8,
+        )
+        self._bucket = exchange.stagings[0][: self._count]
+        super().__init__(replica, exchange)
 
     def buckets(self) -> list[NDArray[Any]]:
-        return [self._exchange.bucket]
+        return [self._bucket]
 
     def flat(self, arrays: Weights) -> list[NDArray[Any]]:
         """Arrays in the order and shapes of the weights, one after the other."""
         return [np.concatenate([array.reshape(-1) for array in arrays])]
 
 
-class NumpyExchange:
-    """Averages all gradients in one bucket and one call of the collective, after the last of them (`Exchange`)."""
+def over(replica: Any, collectives: Sequence[Collective], training: Training) -> TensorFlowTrainer:
+    """The replica with its gradients exchanged over `collectives`, one per team; collective."""
+    if isinstance(collectives[0], CompressedCollective):
+        return CompressedBucketTrainer(replica, collectives)
+    exchange = NativeExchange(collectives, threads=training.threads, computed_on_gpu=on_gpu(replica))
+    if training.pipelined:
+        return PipelinedTrainer(replica, exchange, training)
+    return TensorFlowTrainer(replica, exchange)
 
-    failure: BaseException | None = None
 
-    def __init__(self, replica: Any, collective: Collective) -> None:
-        self._collective, self._from_gpu = collective, on_gpu(replica)
-        parameters = [parameter for objective in replica.objectives for parameter in objective.parameters]
-        self._ends = np.cumsum([int(np.prod(parameter.shape)) for parameter in parameters])
-        self.bucket = collective.empty(int(self._ends[-1]))
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def exchange_over(rings: Sequence[Collective], *, threads: bool | None = None) -> NativeExchange:
+    """A user's exchange over `rings`, one per team, made when it is first asked for; collective then.
 
-    def average(self, gradients: Sequence[Any]) -> list[Any]:
-        with tf.device(HOST):
-            means: list[Any] = tf.numpy_function(self._means, gradients, [tf.float32] * len(gradients))
-        for mean, gradient in zip(means, gradients, strict=True):
-            mean.set_shape(gradient.shape)
-        return means
+    There is only one: several exchanges with threads over the same rings would not keep to one order. Raises UsageError
+    if another one was asked for before.
+    """
+    asked = tuple(map(id, rings)), threads
+    known = vars(rings[0])  # so that it goes when the ring goes
+    if "_tensorflow" not in known:
+        known["_tensorflow"] = asked, NativeExchange(rings, threads=threads)
+    made_for, exchange = known["_tensorflow"]
+    if made_for != asked:
+        raise UsageError(
+            "gradients are averaged over this ring already, with other teams or threads; "
+            "give the same rings and threads everywhere, or another ring"
+        )
+    made: NativeExchange = exchange
+    return made
 
-    def settings(self) -> dict[str, Setting]:
-        """Bytes per exchange, that it does not overlap, copies of all gradients, and the collective's own."""
-        return {
-            BUCKET_SIZES: str(self.bucket.nbytes),
-            "overlap": False,
-            "teams": 0,
-            "exchange": "numpy_function",
-            # Into the bucket, out of it, and into TensorFlow's memory.
-            **staging_settings(3, computed_on_gpu=self._from_gpu),
-            **self._collective.settings(),
-        }
 
-    def close(self) -> None:
-        """Nothing to release."""
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def average(exchange: NativeExchange, gradients: Sequence[Any]) -> list[Any]:
+    """The means over ranks, in order; None stays None, and sparse gradients come back dense.
 
-    def _means(self, *gradients: NDArray[Any]) -> list[NDArray[Any]]:
-        pieces = np.split(self.bucket, self._ends[:-1])
-        for piece, gradient in zip(pieces, gradients, strict=True):
-            piece[:] = gradient.reshape(-1)
-        try:
-            self._collective.allreduce(self.bucket, "average")
-        except Exception as error:
-            self.failure = error
-            raise
-        return [
-            piece.reshape(gradient.shape).copy() for piece, gradient in zip(pieces, gradients, strict=True)
-        ]
+    Raises UsageError inside a function that XLA compiles.
+    """
+    if not tf.executing_eagerly():
+        _refuse_xla(tf.compat.v1.get_default_graph())
+    means = iter(exchange.average([gradient for gradient in gradients if gradient is not None]))
+    return [None if gradient is None else next(means) for gradient in gradients]
+
+
+def _refuse_xla(graph: Any) -> None:
+    """Look for XLA around the graph that is being built; TensorFlow has no public name for it."""
+    while graph is not None:
+        context = graph._get_control_flow_context()
+        if context is not None and context.IsXLAContext():
+            raise UsageError(
+                "gradients are averaged inside a function that XLA compiles, which cannot call an MPI library; "
+                "leave jit_compile=True out, or compile only the network and its gradients"
+            )
+        graph = getattr(graph, "outer_graph", None)

@@ -1,7 +1,7 @@
 """The torch trainer that all backends share, and how an objective's gradients can be exchanged.
 
-A backend says how by an `Exchange` per objective: not at all, by torch's own DistributedDataParallel, or, for any
-`Collective`, by the buckets of `_torch_exchange`.
+A backend says how by an exchange per objective: not at all (`NoExchange`), by torch's own DistributedDataParallel, or,
+for any `Collective`, by the buckets of `_torch_buckets`.
 
 Weights are updated in the order in which they lie in memory. torch's fused optimizers copy every gradient that is
 not contiguous in torch's own sense, which with channels last is every convolution's. Given the same memory as flat
@@ -10,17 +10,16 @@ tensors they have nothing to copy.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from dlscale.collectives.backend import BUCKET_SIZES, StateBytes
-from dlscale.collectives.training.replica_trainer import ReplicaTrainer
+from dlscale.collectives.training.replica_trainer import ReplicaTrainer, StepStamps
 from dlscale.models.frameworks import TORCH_GPUS
 
 
@@ -87,87 +86,40 @@ def _laid_out_as(parameter: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(parameter).copy_(tensor)
 
 
-class FlatCopies:
-    """Copies of a replica's weights as flat float32 arrays on the host, each parameter in the order of its memory."""
-
-    def __init__(self, replica: Any) -> None:
-        parameters = [parameter for objective in replica.objectives for parameter in objective.parameters]
-        self._flat = [flat_in_memory(parameter.detach()) for parameter in parameters]
-        self._ends = np.cumsum([flat.numel() for flat in self._flat])
-        self.count = int(self._ends[-1])
-
-    def read(self, buffer: NDArray[Any]) -> None:
-        for flat, part in zip(self._flat, self._parts(buffer), strict=True):
-            part.copy_(flat)
-
-    def write(self, buffer: NDArray[Any]) -> None:
-        """Overwrite the weights."""
-        for flat, part in zip(self._flat, self._parts(buffer), strict=True):
-            flat.copy_(part)
-
-    def _parts(self, buffer: NDArray[Any]) -> list[torch.Tensor]:
-        return [torch.from_numpy(part) for part in np.split(buffer, self._ends[:-1])]
-
-
 Setting = str | int | float | bool
 
 
-class Exchange(Protocol):
-    """Averages one objective's gradients over ranks, ideally while later ones are still computed."""
+class NoExchange:
+    """Every rank keeps its own gradients; also the base of what averages one objective's gradients over ranks."""
 
-    loss: nn.Module  # what to call for the loss: the objective's own module, or a wrapped one
+    def __init__(self, objective: Any) -> None:
+        self.loss: nn.Module = objective.loss  # what to call for the loss; an exchange may wrap it
+        self._parameters = tuple(objective.parameters)
 
     def drain(self) -> bool:
         """Whether gradients of the step before must be applied before a step; then every gradient holds their mean."""
+        return False
 
     def begin(self) -> None:
-        """Clear the gradients: a step begins."""
+        """A step begins. Let go of the gradients: the next ones take their memory (decision 0003)."""
+        clear_gradients(self._parameters)
 
     def flush(self) -> None:
         """Backpropagation is over: whatever is to travel has been sent off on return."""
 
     def finish(self) -> bool:
         """Return when every gradient holds a mean over ranks; False if there is none to apply yet."""
+        return True
 
     def synchronize(self) -> None:
         """Return when nothing is under way."""
 
     def settings(self) -> Mapping[str, Setting]:
         """Its own decisions, for the record."""
-
-    def close(self) -> None:
-        """Undo its hooks."""
-
-
-class NoExchange:
-    """Every rank keeps its own gradients; also the base of exchanges that are done when backward() returns."""
-
-    def __init__(self, objective: Any) -> None:
-        self.loss: nn.Module = objective.loss
-        self._parameters = tuple(objective.parameters)
-
-    def drain(self) -> bool:
-        return False
-
-    def begin(self) -> None:
-        """Let go of the gradients: the next ones take their memory (decision 0003)."""
-        clear_gradients(self._parameters)
-
-    def flush(self) -> None:
-        """Nothing travels."""
-
-    def finish(self) -> bool:
-        """The gradients are the rank's own."""
-        return True
-
-    def synchronize(self) -> None:
-        """Nothing is under way."""
-
-    def settings(self) -> Mapping[str, Setting]:
         return {}
 
     def close(self) -> None:
-        """Nothing to undo."""
+        """Undo its hooks."""
 
 
 def clear_gradients(parameters: Sequence[nn.Parameter]) -> None:
@@ -185,7 +137,7 @@ class TorchTrainer(ReplicaTrainer):
     def __init__(
         self,
         replica: Any,
-        exchanges: Sequence[Exchange],
+        exchanges: Sequence[NoExchange],
         *,
         updates: Sequence[Update] | None = None,
         close: Callable[[], None] = lambda: None,
@@ -200,17 +152,7 @@ class TorchTrainer(ReplicaTrainer):
     def step(self) -> None:
         if all(exchange.drain() for exchange in self.exchanges):
             self._update()
-        batch = self._replica.next_batch()
-        losses = []
-        for objective, exchange in zip(self._replica.objectives, self.exchanges, strict=True):
-            exchange.begin()
-            loss = exchange.loss(*batch)
-            self._backward(objective, loss)
-            exchange.flush()
-            losses.append(loss.detach())
-        if all(exchange.finish() for exchange in self.exchanges):
-            self._update()
-        self._losses = losses
+        self._train(self._replica.next_batch())
 
     def synchronize(self) -> None:
         """On a CPU only a pipelined exchange can outlast its step; a GPU has to be waited for."""
@@ -240,6 +182,18 @@ class TorchTrainer(ReplicaTrainer):
             exchange.close()
         self._close()
 
+    def _train(self, batch: Sequence[torch.Tensor]) -> None:
+        losses = []
+        for objective, exchange in zip(self._replica.objectives, self.exchanges, strict=True):
+            exchange.begin()
+            loss = exchange.loss(*batch)
+            self._backward(objective, loss)
+            exchange.flush()
+            losses.append(loss.detach())
+        if all(exchange.finish() for exchange in self.exchanges):
+            self._update()
+        self._losses = losses
+
     def _backward(self, objective: Any, loss: torch.Tensor) -> None:
         # Only this objective's own parameters: a generator's loss must not reach the discriminator's.
         loss.backward(inputs=list(objective.parameters), retain_graph=objective.keeps_graph)  # type: ignore[no-untyped-call]
@@ -258,3 +212,55 @@ def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
 def alone(replica: Any) -> TorchTrainer:
     """The replica as it is."""
     return TorchTrainer(replica, [NoExchange(objective) for objective in replica.objectives])
+
+
+class TorchStampedTrainer(TorchTrainer):
+    """A replica alone, whose steps can be stamped (`StampedTrainer`); on a CPU.
+
+    Gradients are stamped by hooks, which are made for a stamped step and removed after it.
+    """
+
+    settling_steps = 0
+
+    def __init__(self, replica: Any) -> None:
+        super().__init__(replica, [NoExchange(objective) for objective in replica.objectives])
+        self._passes: list[tuple[float, float]] = []  # ends of each objective's forward and backward pass
+
+    def stamped_step(self) -> StepStamps:
+        parameters = [p for objective in self._replica.objectives for p in objective.parameters]
+        ready = dict.fromkeys(parameters, 0.0)
+
+        def stamp(parameter: torch.Tensor) -> None:
+            ready[parameter] = time.perf_counter()
+
+        hooks = [parameter.register_post_accumulate_grad_hook(stamp) for parameter in parameters]
+        try:
+            begin = time.perf_counter()
+            batch = self._replica.next_batch()
+            fetched = time.perf_counter()
+            self._train(batch)
+            end = time.perf_counter()
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return StepStamps(
+            fetched=fetched - begin,
+            forward=[forward - begin for forward, _ in self._passes],
+            backward=[backward - begin for _, backward in self._passes],
+            ready=[moment - begin for moment in ready.values()],
+            end=end - begin,
+        )
+
+    def _train(self, batch: Sequence[torch.Tensor]) -> None:
+        self._passes.clear()
+        super()._train(batch)
+
+    def _backward(self, objective: Any, loss: torch.Tensor) -> None:
+        forward = time.perf_counter()
+        super()._backward(objective, loss)
+        self._passes.append((forward, time.perf_counter()))
+
+
+def stamped(replica: Any) -> TorchStampedTrainer:
+    """The replica as it is, with steps that can be stamped."""
+    return TorchStampedTrainer(replica)

@@ -1,42 +1,223 @@
-"""The torch trainers over any `Collective`: gradients travel in buckets (`_torch_exchange`)."""
+"""Gradients of torch in flat buckets in backward order, exchanged over any `Collective`, with overlap.
+
+Vocabulary: a *bucket* is a flat array on the host that some parameters' gradients are copied into as soon as they are
+there. Where they are computed on the host, it lies in the collective's own memory, and the optimizer reads the means
+from it: one copy in and none out. Where they are computed on a GPU, the means are copied back (`_torch_staging`).
+Buckets are filled in reverse order of the parameters; a bucket is *ready* when its last gradient is there. Ready
+buckets are exchanged strictly in order (`communication`). Pipelined, every bucket exists twice: while one set is
+exchanged, the next step fills the other.
+
+DistributedDataParallel has buckets of its own, in its own memory; `DdpHook` exchanges them in the same way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from itertools import count
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from dlscale.collectives.backend import Collective
-from dlscale.collectives.training._torch import TorchTrainer
-from dlscale.collectives.training._torch_exchange import BucketExchange
-from dlscale.collectives.training._torch_staging import staging_of
-from dlscale.collectives.training.communication import AUTOMATIC, Teams, Training, want_threads
+from dlscale.collectives.backend import BUCKET_SIZES, Collective
+from dlscale.collectives.training._torch import NoExchange, Setting, TorchTrainer, clear_gradients
+from dlscale.collectives.training._torch_staging import Staging, staging_of
+from dlscale.collectives.training.communication import (
+    CommunicationThreads,
+    Training,
+    cut_into_buckets,
+    want_threads,
+)
 from dlscale.models.workload import Weights
 
 
-def over(replica: Any, collectives: Sequence[Collective], training: Training) -> TorchTrainer:
-    """The replica with its gradients exchanged over `collectives`, one per team; collective.
+class Bucket:
+    """Some parameters' gradients in one flat array; `number` decides which team exchanges it."""
 
-    With a core to spare a thread exchanges ready buckets while backpropagation goes on; without one it would
-    only take time from the computation, and buckets are exchanged without overlap.
-    """
-    staging = staging_of(
-        [parameter for objective in replica.objectives for parameter in objective.parameters]
-    )
-    asked = None if training.teams == AUTOMATIC else training.teams > 0
-    threads = want_threads(collectives[0], asked, num_threads=staging.num_threads())
-    teams = Teams(collectives, threads=threads)
-    numbers = iter(range(2**31))  # of buckets, over all objectives: they go round the teams in this order
-    exchanges = [
-        BucketExchange(objective, teams, training, numbers=numbers, staging=staging)
-        for objective in replica.objectives
-    ]
-    return BucketTrainer(replica, exchanges, close=teams.close)
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        number: int,
+        threads: CommunicationThreads[Collective],
+        staging: Staging,
+    ) -> None:
+        self.parameters = tuple(parameters)
+        self._number, self._threads, self._staging = number, threads, staging
+        length = self._length(sum(p.numel() for p in parameters))
+        flat = staging.memory(length, parameters[0].dtype, threads.collective(number))
+        self.array = flat.numpy()
+        self.views: list[torch.Tensor] = []
+        offset = 0
+        for parameter in parameters:
+            # Same strides as the parameter, so that copying into the view is a plain pass over memory.
+            self.views.append(flat.as_strided(parameter.size(), parameter.stride(), offset))
+            offset += parameter.numel()
+        self._missing: set[int] = set()
+        self._under_way: Future[Any] | None = None
+
+    def _length(self, count: int) -> int:
+        """Elements of the array for so many of gradients."""
+        return count
+
+    def _exchange(self, collective: Collective) -> None:
+        """Let the array hold means over ranks; collective."""
+        collective.allreduce(self.array, "average")
+
+    def clear(self) -> None:
+        """A step begins: no gradient is there."""
+        self._missing = set(range(len(self.parameters)))
+        clear_gradients(self.parameters)
+
+    def take(self, index: int) -> None:
+        """Copy in the gradient of parameter `index`, and let go of it."""
+        parameter = self.parameters[index]
+        self._staging.fetch(parameter.grad, self.views[index])  # type: ignore[arg-type]
+        parameter.grad = None
+        self._missing.discard(index)
+
+    def is_ready(self) -> bool:
+        """Whether all gradients are there."""
+        return not self._missing
+
+    def send(self) -> None:
+        """Begin the exchange; a parameter that the step did not use counts as 0."""
+        arrival, missing = self._staging.arrival(), tuple(self._missing)
+
+        def exchange(collective: Collective) -> None:
+            arrival()
+            for index in missing:
+                self.views[index].zero_()
+            self._exchange(collective)
+
+        self._under_way = self._threads.submit(self._number, exchange)
+
+    def wait(self) -> None:
+        """Return when the exchange that was begun is done; raises what went wrong."""
+        under_way, self._under_way = self._under_way, None
+        if under_way:
+            under_way.result()
+
+    def give(self) -> None:
+        """Let the parameters' gradients be the means; the exchange must be done."""
+        for parameter, view in zip(self.parameters, self.views, strict=True):
+            parameter.grad = self._staging.on_device(view)
+
+    def flat(self, tensors: Sequence[torch.Tensor]) -> NDArray[Any]:
+        """Tensors like the parameters, in an array like the bucket's."""
+        whole = torch.empty(self.array.size, dtype=tensors[0].dtype)
+        for tensor, view in zip(tensors, self.views, strict=True):
+            whole.as_strided(view.size(), view.stride(), view.storage_offset()).copy_(tensor)
+        flat: NDArray[Any] = whole.numpy()
+        return flat
+
+
+class BucketExchange(NoExchange):
+    """Averages an objective's gradients bucket by bucket, by threads where there are some."""
+
+    def __init__(
+        self,
+        objective: Any,
+        threads: CommunicationThreads[Collective],
+        training: Training,
+        *,
+        numbers: Iterator[int],
+        staging: Staging,
+        kind: type[Bucket],
+    ) -> None:
+        super().__init__(objective)
+        self._threads, self._training, self._staging = threads, training, staging
+        parameters = self._parameters
+        groups = cut_into_buckets(
+            [p.numel() * p.element_size() for p in parameters], [p.dtype for p in parameters]
+        )
+        own = [next(numbers) for _ in groups]
+        self._sets = [
+            [
+                kind([parameters[index] for index in group], number, threads, staging)
+                for group, number in zip(groups, own, strict=True)
+            ]
+            for _ in range(1 + training.delay)
+        ]
+        self._step = -1  # the first is 0
+        self._next = 0  # bucket, the first that was not yet sent off
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(self._on_gradient(number, index))  # type: ignore[no-untyped-call]
+            for number, bucket in enumerate(self._sets[0])
+            for index, parameter in enumerate(bucket.parameters)
+        ]
+
+    def drain(self) -> bool:
+        if not self._training.drains(self._step + 1):
+            return False
+        self._give(self._filling())
+        return True
+
+    def begin(self) -> None:
+        self._step += 1
+        self._next = 0
+        for bucket in self._filling():
+            bucket.clear()
+
+    def flush(self) -> None:
+        while self._next < len(self._filling()):
+            self._send_next()
+
+    def finish(self) -> bool:
+        """Let every gradient be a mean over ranks: of this step, or pipelined of the step before, if there is one."""
+        delayed = self._training.is_delayed(self._step)
+        if delayed and self._step == 0:
+            return False
+        self._give(self._sets[(self._step + 1) % len(self._sets)] if delayed else self._filling())
+        return True
+
+    def synchronize(self) -> None:
+        for buckets in self._sets:
+            for bucket in buckets:
+                bucket.wait()
+
+    def settings(self) -> dict[str, Setting]:
+        """Bucket sizes, how they are exchanged, and the collective's own decisions."""
+        return {
+            BUCKET_SIZES: ",".join(str(bucket.array.nbytes) for bucket in self._sets[0]),
+            **self._staging.settings(),
+            **self._training.settings(),
+            **self._threads.settings(),
+        }
+
+    def buckets(self) -> list[Bucket]:
+        """The buckets of a step, in order; not pipelined."""
+        return self._sets[0]
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _filling(self) -> list[Bucket]:
+        return self._sets[self._step % len(self._sets)]
+
+    def _give(self, buckets: Sequence[Bucket]) -> None:
+        for bucket in buckets:
+            bucket.wait()
+            bucket.give()
+
+    def _on_gradient(self, bucket: int, index: int) -> Callable[[torch.Tensor], None]:
+        def note(_: torch.Tensor) -> None:
+            filling = self._filling()
+            filling[bucket].take(index)
+            while self._next < len(filling) and filling[self._next].is_ready():
+                self._send_next()
+
+        return note
+
+    def _send_next(self) -> None:
+        self._filling()[self._next].send()
+        self._next += 1
 
 
 class BucketTrainer(TorchTrainer):
-    """A trainer that shows its buckets (`compression.BucketTrainer`)."""
+    """A replica whose gradients travel in buckets (`compression.BucketTrainer`)."""
 
     exchanges: tuple[BucketExchange, ...]
 
@@ -47,9 +228,92 @@ class BucketTrainer(TorchTrainer):
     def flat(self, arrays: Weights) -> list[NDArray[Any]]:
         """Arrays in the order and shapes of the weights, each where its parameter's gradient lies in a bucket."""
         parameters = [p for objective in self._replica.objectives for p in objective.parameters]
-        of_parameter = dict(zip(map(id, parameters), self._replica.tensors(arrays), strict=True))
+        of_parameter = dict(zip(parameters, self._replica.tensors(arrays), strict=True))
         return [
-            bucket.flat([of_parameter[id(parameter)] for parameter in bucket.parameters])
+            bucket.flat([of_parameter[parameter] for parameter in bucket.parameters])
             for exchange in self.exchanges
             for bucket in exchange.buckets()
         ]
+
+
+def over(replica: Any, collectives: Sequence[Collective], training: Training) -> BucketTrainer:
+    """The replica with its gradients exchanged over `collectives`, one per team; collective."""
+    exchanges, threads = exchanges_over(replica, collectives, training)
+    return BucketTrainer(replica, exchanges, close=threads.close)
+
+
+def exchanges_over(
+    replica: Any, collectives: Sequence[Collective], training: Training, *, kind: type[Bucket] = Bucket
+) -> tuple[list[BucketExchange], CommunicationThreads[Collective]]:
+    """An exchange per objective, and the threads of them all; collective.
+
+    The objectives' buckets go round the teams one after the other.
+    """
+    staging = staging_of([p for objective in replica.objectives for p in objective.parameters])
+    overlaps = want_threads(collectives[0], training.threads, num_threads=staging.num_threads())
+    threads = CommunicationThreads(collectives, threads=overlaps)
+    numbers = count()
+    exchanges = [
+        BucketExchange(objective, threads, training, numbers=numbers, staging=staging, kind=kind)
+        for objective in replica.objectives
+    ]
+    return exchanges, threads
+
+
+class DdpHook:
+    """The argument of DistributedDataParallel's `register_comm_hook`; built by `ring.torch_hook`.
+
+    DistributedDataParallel's process group stays idle after it has broadcast the first weights. With communication
+    threads the buckets are exchanged during backpropagation. What the exchange raises comes out of `backward()`.
+    """
+
+    def __init__(self, rings: Sequence[Any], *, threads: bool | None) -> None:
+        self.__name__ = self.__qualname__ = "ring"  # DistributedDataParallel logs both
+        overlaps = want_threads(rings[0], threads, num_threads=torch.get_num_threads())
+        self._threads = CommunicationThreads(rings, threads=overlaps)
+
+    # DistributedDataParallel reads the annotations, and takes postponed ones for wrong types.
+    def __call__(self, _state, bucket):  # type: ignore[no-untyped-def]
+        """Begin to average a bucket over ranks; collective. Returns a future of its tensor."""
+        tensor = bucket.buffer()
+        array = array_of(tensor)  # what cannot be exchanged ends here, not in a thread
+        done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+
+        def complete(exchange: Future[Any]) -> None:
+            error = exchange.exception()
+            if isinstance(error, Exception):
+                done.set_exception(error)  # type: ignore[arg-type]
+            else:
+                done.set_result(tensor)
+
+        halves = tensor.dtype == torch.bfloat16
+        exchange = self._threads.submit(
+            bucket.index(), lambda ring: ring.allreduce(array, "average", bfloat16=halves)
+        )
+        exchange.add_done_callback(complete)
+        # Only a future whose callback raised hands its error over to C++.
+        return done.then(lambda future: future.value())
+
+    def settings(self) -> dict[str, Setting]:
+        """For a record: whether exchanges overlap, by how many threads, and the ring's own decisions."""
+        return self._threads.settings()
+
+    def close(self) -> None:
+        """End the threads when all is done; the rings stay open."""
+        self._threads.close()
+
+
+def array_of(tensor: torch.Tensor) -> NDArray[Any]:
+    """The memory of `tensor` as an array; bfloat16, which NumPy does not have, as uint16.
+
+    Raises TypeError or ValueError for a tensor that is sparse or not on the CPU.
+    """
+    if tensor.layout != torch.strided:
+        raise TypeError(f"the tensor is {tensor.layout}; give tensor.to_dense()")
+    if tensor.device.type != "cpu":
+        raise ValueError(
+            f"the tensor is on {tensor.device}, but the ring works on host memory; give tensor.cpu()"
+        )
+    tensor = tensor.detach()
+    array: NDArray[Any] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array

@@ -1,10 +1,10 @@
 """Torch gradients in host memory, for exchanges that know no other: where they are already, or copied from a GPU.
 
 Vocabulary: gradients are *fetched* from the device into host memory, exchanged there, and means or new weights are
-*delivered* to the device. Memory that GPUs are copied from and to is pinned: copies then run beside computations, and
+*delivered* to the device. Memory that GPUs are copied from and to is pinned: copies then run during computations, and
 no thread waits for one before its *arrival*.
 
-Fetches have a stream of their own, behind what has been computed so far, so that backpropagation goes on meanwhile.
+Fetches have their own stream, behind what has been computed so far, so that backpropagation goes on meanwhile.
 Deliveries are among the computations, before the update that needs them. A fetch of the next step is therefore behind
 this step's deliveries, and host memory may be written to after a later arrival.
 """
@@ -12,7 +12,7 @@ this step's deliveries, and host memory may be written to after a later arrival.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,69 +25,46 @@ Arrival = Callable[[], object]
 """Returns once what was fetched is there; for any thread, and more than once."""
 
 
-class Staging(Protocol):
-    """How a replica's gradients come to the host and back. Host memory has the shape and strides of the device's."""
+class Staging:
+    """Parameters on the host: a gradient's only copy is into the memory that is exchanged.
+
+    Host memory has the shape and strides of the device's.
+    """
 
     def memory(self, count: int, dtype: torch.dtype, collective: Collective) -> torch.Tensor:
-        """`count` elements on the host, flat, for exchanges over `collective`; collective."""
+        """`count` elements on the host, flat, where `collective` reduces fastest; collective."""
+        return torch.from_numpy(collective.empty(count, str(dtype).removeprefix("torch.")))
 
     def fetch(self, tensor: torch.Tensor, host: torch.Tensor) -> None:
         """Begin to copy a tensor of the device to the host."""
+        host.copy_(tensor)
 
     def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor itself where it is on the host, else a copy that has begun."""
+        return tensor
 
     def arrival(self) -> Arrival:
         """The arrival of all that was fetched until now."""
+        return lambda: None
 
     def on_device(self, host: torch.Tensor) -> torch.Tensor:
         """The tensor itself where computations are on the host, else a copy for them."""
+        return host
 
     def deliver(self, host: torch.Tensor, tensor: torch.Tensor) -> None:
         """Copy what `on_host` made of `tensor` back into it."""
 
     def num_threads(self) -> int:
         """Threads of this rank that compute on the host's cores."""
-
-    def settings(self) -> dict[str, Setting]:
-        """For the record: copies of every gradient on its way."""
-
-
-def _nothing() -> None:
-    pass
-
-
-class InPlace:
-    """Parameters on the host (`Staging`): a gradient's only copy is into the memory that is exchanged."""
-
-    def memory(self, count: int, dtype: torch.dtype, collective: Collective) -> torch.Tensor:
-        """Where the collective reduces fastest."""
-        return torch.from_numpy(collective.empty(count, str(dtype).removeprefix("torch.")))
-
-    def fetch(self, tensor: torch.Tensor, host: torch.Tensor) -> None:
-        host.copy_(tensor)
-
-    def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor
-
-    def arrival(self) -> Arrival:
-        return _nothing
-
-    def on_device(self, host: torch.Tensor) -> torch.Tensor:
-        return host
-
-    def deliver(self, host: torch.Tensor, tensor: torch.Tensor) -> None:
-        """They are the same."""
-
-    def num_threads(self) -> int:
         return torch.get_num_threads()
 
     def settings(self) -> dict[str, Setting]:
+        """For the record: copies of every gradient on its way."""
         return {"staging_copies": 1}
 
 
-class ThroughHost:
-    """Parameters on a GPU (`Staging`): every gradient is copied to the host, and every mean or weight back.
+class ThroughHost(Staging):
+    """Parameters on a GPU: every gradient is copied to the host, and every mean or weight back.
 
     On another device, whose copies are done on return, there is no stream and nothing to pin.
     """
@@ -124,7 +101,7 @@ class ThroughHost:
         Deliveries until now are over then too, also where nothing was fetched since.
         """
         if self._stream is None:
-            return _nothing
+            return super().arrival()
         self._stream.wait_stream(self._gpus.current_stream(self._device))
         # Intel's events have no such choice.
         event = self._gpus.Event(**({"blocking": True} if self._device.type == "cuda" else {}))
@@ -139,6 +116,7 @@ class ThroughHost:
         tensor.copy_(host, non_blocking=True)
 
     def num_threads(self) -> int:
+        """One, which hands out the GPU's work."""
         return 1
 
     def settings(self) -> dict[str, Setting]:
@@ -151,4 +129,4 @@ class ThroughHost:
 def staging_of(parameters: Sequence[nn.Parameter]) -> Staging:
     """The staging that a replica with these parameters needs, all on one device."""
     device = parameters[0].device
-    return InPlace() if device.type == "cpu" else ThroughHost(device)
+    return Staging() if device.type == "cpu" else ThroughHost(device)

@@ -7,10 +7,12 @@ hold the same weights.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Collective, InStep, Trainer
 from dlscale.collectives.buffers import check_buffers_match
 from dlscale.collectives.compression import (
@@ -21,13 +23,35 @@ from dlscale.collectives.compression import (
     Compression,
 )
 from dlscale.collectives.compression.compressors import Compressor
+from dlscale.collectives.option_kinds import read_into_kinds
 from dlscale.collectives.training.communication import Training
 from dlscale.collectives.training.replica_trainer import WrappedTrainer
 from dlscale.models.workload import Replica, ReplicaFactory, Shard
 
+OPERATIONS_MODULE = "dlscale.collectives.training._tensorflow_ops"
+
+
+def check_operations(framework: str) -> None:
+    """Returns if this installation can exchange gradients of the framework. Raises UsageError."""
+    if framework == "tensorflow" and not importlib.util.find_spec(OPERATIONS_MODULE):
+        raise UsageError(
+            "TensorFlow's exchange of gradients was not built: the installation found no C++ compiler; "
+            "reinstall dlscale where there is one: pip install --no-deps --force-reinstall ."
+        )
+
+
+def read_training(
+    options: dict[str, Any], framework: str, *, backend: str, others: Sequence[type] = ()
+) -> tuple[Any, ...]:
+    """The options of `Training` and `Compression`, and of `others` that the backend has. Raises UsageError."""
+    kinds = (*others, Training, Compression)
+    *read, training, compression = read_into_kinds(kinds, options, owner=f"backend {backend}")
+    compression.check(training, framework=framework)
+    return training, compression, *read
+
 
 class CollectiveBackend(InStep):
-    """Trains over collectives of its own and hands out further ones (`Backend`)."""
+    """Trains over its own collectives and hands out further ones (`Backend`)."""
 
     def __init__(
         self,
@@ -37,23 +61,15 @@ class CollectiveBackend(InStep):
         compression: Compression | None = None,
     ) -> None:
         self.name = name
-        self._compression = compression or Compression()
+        self.training, self._compression = training or Training(), compression or Compression()
         self._make_collective = make_collective
-        self._training = training or Training()
-        # One per team; a single one also where a rank finds no core for its thread and does not overlap.
-        own = [make_collective() for _ in range(max(self._training.teams, 1))]
-        self._first = own[0]  # for what is no exchange of gradients
-        self._gradients: list[Any] = list(own)
-        self._framework = ""  # of the last replica
-
-    @property
-    def training(self) -> Training:
-        return self._training
+        # One per team; a single one also where ranks find no core for a thread and do not overlap.
+        self._collectives = [make_collective() for _ in range(max(self.training.teams, 1))]
 
     @property
     def delay(self) -> int:
         """Steps by which the use of gradients is delayed."""
-        return self._training.delay
+        return self.training.delay
 
     @property
     def compressor(self) -> Compressor | None:
@@ -65,18 +81,13 @@ class CollectiveBackend(InStep):
         The gate looks at the pipelined mode itself, so its trainer has no cool-down.
         """
         replica = factory(shard=shard, seed=seed, gate=gate)
-        first, self._framework = self._first, replica.framework
+        first = self._collectives[0]
         take_first_weights(replica, first)
-        training = replace(self._training, pipelined_until_step=0) if gate else self._training
+        training = replace(self.training, pipelined_until_step=0) if gate else self.training
         integration = importlib.import_module(f"dlscale.collectives.training._{replica.framework}_buckets")
-        compressor = self.compressor
         # Anew for each trainer: what one leaves over is none of the next one's.
-        compressed = [
-            CompressedCollective(cast(CarryingCollective, c), compressor)
-            for c in self._gradients
-            if compressor
-        ]
-        own: Trainer = integration.over(replica, compressed or self._gradients, training)
+        compressed = [self._compressed(c) for c in self._collectives] if self.compressor else []
+        own: Trainer = integration.over(replica, compressed or self._collectives, training)
         trainer = own
         if training.check_every:
             trainer = CheckedTrainer(trainer, first, every=training.check_every, names=replica.names())
@@ -88,17 +99,16 @@ class CollectiveBackend(InStep):
         return trainer
 
     def collective(self) -> Collective:
-        """Operations on a communicator of their own, averages compressed where gradients are; collective."""
-        collective, compressor = self._make_collective(), self.compressor
-        return (
-            CompressedCollective(cast(CarryingCollective, collective), compressor)
-            if compressor
-            else collective
-        )
+        """Operations on a further communicator, averages compressed where gradients are; collective."""
+        collective = self._make_collective()
+        return self._compressed(collective) if self.compressor else collective
 
     def close(self) -> None:
-        for collective in self._gradients:
+        for collective in self._collectives:
             collective.close()
+
+    def _compressed(self, collective: Collective) -> CompressedCollective:
+        return CompressedCollective(cast(CarryingCollective, collective), cast(Compressor, self.compressor))
 
 
 def take_first_weights(replica: Replica, collective: Collective) -> None:

@@ -1,9 +1,10 @@
-"""The part of a trainer that its replica does, whatever exchanges the gradients."""
+"""What trainers have in common: what their replica does, whatever exchanges the gradients, and what wraps another."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import StateBytes, Trainer
@@ -53,6 +54,32 @@ def bytes_of(held: State) -> StateBytes:
     weights = sum(value.nbytes for name, value in held.items() if name.startswith(f"{WEIGHT}."))
     slots = sum(value.nbytes for name, value in held.items() if name.startswith("optimizer"))
     return StateBytes(parameters=weights, optimizer=slots)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStamps:
+    """When the parts of one step were done; seconds from its start.
+
+    A gradient is ready when an exchange could have begun: in torch when it was accumulated, in TensorFlow when an
+    operation that waits for it was run.
+    """
+
+    fetched: float  # the local batch is there
+    forward: Sequence[float]  # ends of forward passes
+    backward: Sequence[float]  # ends of the backward passes that follow each
+    ready: Sequence[float]  # each gradient is complete, in the order of `Replica.names`
+    end: float  # of the update and the step
+
+
+class StampedTrainer(Trainer, Protocol):
+    """A trainer of one rank alone that can stamp steps; `step` takes one without stamps."""
+
+    @property
+    def settling_steps(self) -> int:
+        """Stamped steps before stamps say when, not when the framework had time for them."""
+
+    def stamped_step(self) -> StepStamps:
+        """Train on one local batch, with stamps."""
 
 
 class KeptByServers:

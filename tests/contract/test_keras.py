@@ -195,10 +195,9 @@ SCALED = "give keras.optimizers.LossScaleOptimizer.optimizer. to ring.keras_opti
 REFUSED = {
     "alone": (lambda _, __: {"optimizer": "adam"}, True, "every rank would train alone: the model's Adam"),
     "scaled": (lambda ranks, _: {"optimizer": inside(ranks)}, True, SCALED),
-    "scaled, bare": (lambda ranks, _: {"optimizer": inside(ranks)}, False, SCALED),
     "xla": (lambda *_: {"jit_compile": True}, True, "jit_compile=True"),
     "xla, bare": (lambda *_: {"jit_compile": True}, False, "jit_compile=True"),
-    "steps": (lambda _, rank: {"rows": LOCAL_BATCH * (2 if rank else 1)}, True, "from 1 to 2 steps"),
+    "steps": (lambda _, rank: {"rows": LOCAL_BATCH * (2 if rank else 1)}, True, "different numbers of steps"),
     "models": (lambda _, rank: {"layers": rank}, True, "ranks built different models"),
     "metrics": (lambda _, rank: {"metrics": [["mae"], []][rank]}, True, "ranks have different metrics"),
 }

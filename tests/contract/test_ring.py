@@ -72,24 +72,6 @@ def test_memory_that_the_kernel_does_not_copy_is_staged(ring, world, operation):
     communicator.close()
 
 
-def test_what_was_found_fastest_is_told(ring, world):
-    communicator = ring(world)
-    buffer = np.zeros(50_000, np.float32)
-    for _ in range(20):  # where cores are taken away meanwhile, what was found does not count for a while
-        for _ in range(30):
-            communicator.allreduce(buffer)
-        if choices := communicator.choices():
-            break
-    assert world.allgather(choices) == [choices] * world.Get_size()
-    communicator.close()
-    if world.Get_size() > 1:
-        (choice,) = choices
-        assert (choice.operation, choice.up_to_bytes) == ("allreduce", 2**18)
-        rates = choice.gigabytes_per_second
-        assert choice.variant in rates
-        assert "staged" in rates
-
-
 def test_calls_and_bytes_are_counted(ring, world):
     communicator = ring(world, debug=True)  # whose own calls do not count
     size, part = communicator.size, np.ones(3)

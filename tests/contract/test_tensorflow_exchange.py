@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives import ring
-from dlscale.collectives.mpi.collective import MpiCollective
-from dlscale.collectives.training._tensorflow_native import NODE_STAGING_BYTES, NativeExchange
+from dlscale.collectives.mpi import MpiCollective
+from dlscale.collectives.training._tensorflow_buckets import NODE_STAGING_BYTES, NativeExchange
 
 pytestmark = pytest.mark.on_ranks(1, 2, 3)
 
@@ -64,7 +64,7 @@ def means_of_whole_numbers(world, dtype="float32"):
 @pytest.mark.parametrize("threads", [False, True])
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_means_over_ranks(make, collectives, world, threads, in_graph, monkeypatch):
-    monkeypatch.setattr("dlscale.collectives.training._tensorflow_native.FIRST_BUCKET_BYTES", 60)
+    monkeypatch.setattr("dlscale.collectives.training.communication.FIRST_BUCKET_BYTES", 60)
     exchange = make(collectives, threads=threads)
     average = tf.function(exchange.average) if in_graph else exchange.average
     found = [

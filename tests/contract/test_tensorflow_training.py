@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dlscale.base.errors import UsageError
 from dlscale.collectives import ring
-from dlscale.collectives.mpi.collective import MpiCollective
+from dlscale.collectives.mpi import MpiCollective
 from dlscale.collectives.training import _tensorflow_buckets
 from dlscale.collectives.training.communication import Training
 
@@ -89,7 +88,7 @@ def make_collective(world):
 )
 def test_every_step_applies_what_it_ought_to(make_collective, world, name, teams, until, monkeypatch):
     """`until` is where the cool-down begins; None: never late."""
-    monkeypatch.setattr("dlscale.collectives.training._tensorflow_native.FIRST_BUCKET_BYTES", 20)
+    monkeypatch.setattr("dlscale.collectives.training.communication.FIRST_BUCKET_BYTES", 20)
     pipelined = until is not None
     training = Training(teams=teams, pipelined=pipelined, pipelined_until_step=until or 0)
     replica = Replica(world.Get_rank())
@@ -110,26 +109,9 @@ def test_every_step_applies_what_it_ought_to(make_collective, world, name, teams
     assert replica.num_assigned.numpy() == NUM_STEPS
     assert settings["overlap"] == (teams > 0)
     assert settings["teams"] == teams
-    assert settings["exchange"] == "operation"
     assert settings["staging_copies"] == (2 if size > 1 or pipelined else 0)
     if pipelined:
         assert (settings["pipelined"], settings["pipelined_until_step"]) == (True, until or 0)
-
-
-def test_without_the_operations_numpy_does_it(world, make_collective, monkeypatch):
-    monkeypatch.setattr(_tensorflow_buckets, "is_built", lambda: False)
-    collective = make_collective()
-    trainer = _tensorflow_buckets.over(Replica(world.Get_rank()), [collective], Training())
-    for _ in range(NUM_STEPS):
-        trainer.step()
-    scale = expected_weights(Training(), world.Get_size())[-1]
-    for weights, first in zip(trainer.weights(), WEIGHTS, strict=True):
-        np.testing.assert_allclose(weights, first.numpy() * scale, rtol=1e-5)
-    assert trainer.settings()["exchange"] == "numpy_function"
-    trainer.close()
-    for asked in (Training(pipelined=True), Training(teams=1)):
-        with pytest.raises(UsageError, match="were not built"):
-            _tensorflow_buckets.over(Replica(0), [collective], asked)
 
 
 class Broken(MpiCollective):
@@ -141,9 +123,7 @@ class Broken(MpiCollective):
         super().allreduce(buffer, op)
 
 
-@pytest.mark.parametrize("built", [True, False])
-def test_an_error_of_the_collective_is_raised_as_itself(world, built, monkeypatch):
-    monkeypatch.setattr(_tensorflow_buckets, "is_built", lambda: built)
+def test_an_error_of_the_collective_is_raised_as_itself(world):
     collective = Broken(world)
     trainer = _tensorflow_buckets.over(Replica(world.Get_rank()), [collective], Training())
     with pytest.raises(ConnectionError, match=r"^rank 1 is dead$"):
@@ -160,20 +140,3 @@ def test_an_error_of_the_ring_keeps_its_words(world):
     with pytest.raises(RuntimeError, match=r"^[^\n]*closed[^\n]*$"):
         trainer.step()
     trainer.close()
-
-
-@pytest.mark.parametrize(("num_threads", "expected"), [(1, True), (2, False)])
-def test_threads_only_where_every_rank_has_a_core_to_spare(world, num_threads, expected, monkeypatch):
-    import os
-
-    from dlscale.collectives.training import _tensorflow_native
-
-    monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: num_threads)
-    two_cores = {2 * world.Get_rank(), 2 * world.Get_rank() + 1}
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: two_cores)
-    collective = MpiCollective(world)
-    assert _tensorflow_native.with_threads(collective, -1) == expected
-    alone = {0} if world.Get_rank() == 0 else two_cores
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: alone)
-    assert not _tensorflow_native.with_threads(collective, -1)
-    collective.close()

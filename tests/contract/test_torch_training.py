@@ -18,8 +18,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlscale.collectives import ring
-from dlscale.collectives.mpi.collective import MpiCollective
-from dlscale.collectives.training import _torch_buckets, _torch_exchange
+from dlscale.collectives.mpi import MpiCollective
+from dlscale.collectives.training import _torch_buckets, communication
 from dlscale.collectives.training._torch import Update
 from dlscale.collectives.training.communication import Training
 
@@ -220,8 +220,8 @@ def own_buckets(world, training, *, collective=None):
 @pytest.fixture
 def small_buckets(monkeypatch):
     """Several buckets of this small network."""
-    monkeypatch.setattr(_torch_exchange, "FIRST_BUCKET_BYTES", 100)
-    monkeypatch.setattr(_torch_exchange, "BUCKET_BYTES", 100)
+    monkeypatch.setattr(communication, "FIRST_BUCKET_BYTES", 100)
+    monkeypatch.setattr(communication, "BUCKET_BYTES", 100)
 
 
 @pytest.mark.parametrize("collective", [ring.join, MpiCollective], ids=["ring", "mpi"])

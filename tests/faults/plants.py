@@ -112,14 +112,14 @@ def loader_reads_nothing():
 
 def broadcast_from_rank_1():
     """Which the gate before the first window looks at; all others leave alone what it does."""
-    from dlscale.collectives.mpi.collective import MpiCollective
+    from dlscale.collectives.mpi import MpiCollective
 
     _patch(MpiCollective, "broadcast", lambda send: lambda self, buffer, root=0: send(self, buffer, 1 - root))
 
 
 def wire_has_16_bits():
     """Though nobody asks for it."""
-    from dlscale.collectives.mpi.collective import MpiCollective
+    from dlscale.collectives.mpi import MpiCollective
 
     num_exchanges = [0]
 
@@ -149,7 +149,7 @@ def control_sends_nothing():
 
 def control_sends_every_second_step():
     """In the others there is what an exchange of that size gave before."""
-    from dlscale.collectives.mpi.collective import MpiCollective
+    from dlscale.collectives.mpi import MpiCollective
 
     means, num_exchanges = {}, {}
 

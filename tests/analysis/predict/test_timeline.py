@@ -141,7 +141,7 @@ def test_the_ring_changes_algorithms_where_its_engine_does():
 
 
 def test_the_sizes_of_buckets_are_those_of_the_trainers():
-    trainers = pytest.importorskip("dlscale.collectives.training._torch_exchange")
+    trainers = pytest.importorskip("dlscale.collectives.training.communication")
     assert trainers.FIRST_BUCKET_BYTES == backends.FIRST_BUCKET_BYTES
     assert trainers.BUCKET_BYTES == backends.BUCKET_BYTES
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from dlscale.collectives.training import _torch_buckets, _torch_exchange, communication
-from dlscale.collectives.training._torch_staging import InPlace, ThroughHost, staging_of
+from dlscale.collectives.training import _torch_buckets, communication
+from dlscale.collectives.training._torch_staging import ThroughHost
 from dlscale.collectives.training.communication import Training
 
 NUM_STEPS = 4
@@ -50,8 +50,8 @@ class Loss(nn.Module):
 
 @pytest.fixture(autouse=True)
 def _small_buckets(monkeypatch):
-    monkeypatch.setattr(_torch_exchange, "FIRST_BUCKET_BYTES", 60)
-    monkeypatch.setattr(_torch_exchange, "BUCKET_BYTES", 60)
+    monkeypatch.setattr(communication, "FIRST_BUCKET_BYTES", 60)
+    monkeypatch.setattr(communication, "BUCKET_BYTES", 60)
     monkeypatch.setattr(communication, "threads_may_communicate", lambda: True)
 
 
@@ -93,17 +93,6 @@ def test_settings_count_the_copies(monkeypatch, of_two):
     monkeypatch.setattr(_torch_buckets, "staging_of", lambda _: ThroughHost(torch.device("cpu")))
     _, staged = trained(Training(teams=0), of_two)
     assert (staged["staging_copies"], staged["staged_through"]) == (2, "host memory")
-
-
-def test_only_parameters_of_a_device_are_staged():
-    assert isinstance(staging_of([nn.Parameter(torch.zeros(1))]), InPlace)
-    assert isinstance(staging_of([nn.Parameter(torch.zeros(1, device="meta"))]), ThroughHost)
-
-
-def test_a_device_leaves_the_host_all_threads_but_one(monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
-    assert InPlace().num_threads() == 8
-    assert ThroughHost(torch.device("cpu")).num_threads() == 1
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])

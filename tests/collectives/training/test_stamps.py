@@ -16,7 +16,7 @@ def make_trainer(framework, workload):
         framework=framework, preset="tiny", local_batch=2, source=Input()
     )
     replica = factory(shard=Shard(), seed=1)
-    return importlib.import_module(f"dlscale.collectives.training._{framework}_stamps").stamped(replica)
+    return importlib.import_module(f"dlscale.collectives.training._{framework}").stamped(replica)
 
 
 @pytest.mark.parametrize(
@@ -51,5 +51,5 @@ def test_torch_completes_the_gradients_of_the_last_layer_first_and_takes_its_hoo
     ready = trainer.stamped_step().ready
     weights = ready[::2]  # of the layers, in order; biases lie between
     assert list(weights) == sorted(weights, reverse=True)
-    (exchange,) = trainer.exchanges
-    assert not any(parameter._post_accumulate_grad_hooks for parameter in exchange._parameters)
+    (objective,) = trainer._replica.objectives
+    assert not any(parameter._post_accumulate_grad_hooks for parameter in objective.parameters)

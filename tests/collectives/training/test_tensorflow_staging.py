@@ -3,6 +3,7 @@
 Graphs are looked at, not run: their devices need not be here.
 """
 
+import importlib.util
 import types
 
 import pytest
@@ -11,9 +12,8 @@ tf = pytest.importorskip("tensorflow")
 
 from dlscale.collectives.grpc_ps._tensorflow_server import own_gpu, session_config  # noqa: E402
 from dlscale.collectives.grpc_ps._tensorflow_worker import local_statistics, on_servers  # noqa: E402
-from dlscale.collectives.training import _tensorflow  # noqa: E402
-from dlscale.collectives.training._tensorflow_buckets import NumpyExchange  # noqa: E402
-from dlscale.collectives.training._tensorflow_native import NativeExchange, is_built  # noqa: E402
+from dlscale.collectives.training._tensorflow_buckets import NativeExchange, PipelinedTrainer  # noqa: E402
+from dlscale.collectives.training.collective_backend import OPERATIONS_MODULE  # noqa: E402
 from dlscale.collectives.training.communication import Training  # noqa: E402
 
 GPU = "/device:GPU:0"
@@ -49,7 +49,7 @@ def devices_of(function, kinds):
     return {kind: device for kind, device in found.items() if kind.startswith(kinds)}
 
 
-@pytest.mark.skipif(not is_built(), reason="the operations were not built")
+@pytest.mark.skipif(not importlib.util.find_spec(OPERATIONS_MODULE), reason="the operations were not built")
 @pytest.mark.parametrize("threads", [False, True])
 def test_our_operations_are_on_the_host(threads, of_two):
     exchange = NativeExchange([of_two], threads=threads, computed_on_gpu=True)
@@ -66,20 +66,11 @@ def test_our_operations_are_on_the_host(threads, of_two):
     exchange.close()
 
 
-def test_numpys_exchange_is_on_the_host(of_two):
-    exchange = NumpyExchange(Replica(GPU), of_two)
-    found = devices_of(exchange.average, "PyFunc")
-    assert found
-    assert all(device.endswith("CPU:0") for device in found.values()), found
-    assert exchange.settings()["staging_copies"] == 5
-    assert "staged_through" not in NumpyExchange(Replica("/device:CPU:0"), of_two).settings()
-
-
 def test_a_pipelined_window_waits_for_the_gpu(monkeypatch):
     done = []
     exchange = types.SimpleNamespace(synchronize=lambda: done.append("exchange"))
     monkeypatch.setattr(tf.test.experimental, "sync_devices", lambda: done.append("gpu"))
-    _tensorflow.PipelinedTrainer(Replica(GPU), exchange, Training(pipelined=True)).synchronize()
+    PipelinedTrainer(Replica(GPU), exchange, Training(pipelined=True)).synchronize()
     assert sorted(done) == ["exchange", "gpu"]
 
 

@@ -1,4 +1,4 @@
-"""A `Collective` over the MPI that mpi4py loaded."""
+"""Backend `mpi`: MPI_Allreduce of the installed MPI through mpi4py, the plain baseline; gradients also compressed."""
 
 from __future__ import annotations
 
@@ -6,30 +6,51 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
+from dlscale.collectives.backend import Setup
 from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root, messages
 from dlscale.collectives.compression.halves import from_halves, to_halves
+from dlscale.collectives.compression import Compression
+from dlscale.collectives.training.collective_backend import CollectiveBackend, check_operations, read_training
+from dlscale.collectives.training.communication import Training
 
-_OPERATIONS = {"sum": MPI.SUM, "average": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX}
+OPTION_KINDS = (Training, Compression)
+
+
+def check(framework: str) -> None:
+    """Returns if gradients of the framework can be exchanged here. Raises UsageError."""
+    check_operations(framework)
+
+
+def check_setup(options: dict[str, Any], setup: Setup) -> None:
+    """Returns if the options fit each other and the framework. Raises UsageError."""
+    read_training(options, setup.framework, backend="mpi")
+
+
+def connect(*, control: Any, framework: str, options: dict[str, Any]) -> CollectiveBackend:
+    """Join the ranks of `control`; collective. The options are those of `Training` and `Compression`."""
+    training, compression = read_training(options, framework, backend="mpi")
+    return CollectiveBackend("mpi", lambda: MpiCollective(control), training, compression)
 
 
 class MpiCollective:
-    """MPI_Allreduce, MPI_Bcast and MPI_Barrier on a communicator of their own (`Collective`).
+    """MPI_Allreduce, MPI_Bcast and MPI_Barrier on a duplicate of a communicator (`Collective`).
 
     Errors of MPI raise MPI.Exception, a RuntimeError.
     """
 
-    def __init__(self, control: MPI.Intracomm) -> None:
+    def __init__(self, control: Any) -> None:
+        from mpi4py import MPI  # initialises MPI: not where a launch is only planned
+
+        self._mpi = MPI
+        self._operations = {"sum": MPI.SUM, "average": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX}
         communicator = control.Dup()
         communicator.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank: int = communicator.Get_rank()
         self.size: int = communicator.Get_size()
-        self._communicator: MPI.Intracomm | None = communicator
-        self._scratch: NDArray[np.uint8] = np.empty(
-            0, np.uint8
-        )  # kept: new memory costs more than a copy to it
+        self._communicator: Any = communicator
+        self._scratch = np.empty(0, np.uint8)  # kept: new memory costs more than a copy to it
 
     def allreduce(self, buffer: NDArray[Any], op: str = "sum") -> None:
         """Sum, average, min or max over ranks, in place. MPI has no average: it is the sum, divided afterwards."""
@@ -37,7 +58,7 @@ class MpiCollective:
         check_buffer(buffer)
         check_operation(op, buffer)
         for message in messages(buffer):
-            communicator.Allreduce(MPI.IN_PLACE, message, op=_OPERATIONS[op])
+            communicator.Allreduce(self._mpi.IN_PLACE, message, op=self._operations[op])
         if op == "average" and self.size > 1:
             np.divide(buffer, self.size, out=buffer)
 
@@ -63,7 +84,7 @@ class MpiCollective:
             if self._scratch.nbytes < output.nbytes:
                 self._scratch = np.empty(output.nbytes, np.uint8)
             part = self._scratch[: output.nbytes].view(output.dtype)
-        communicator.Reduce_scatter_block(buffer, part, op=_OPERATIONS[op])
+        communicator.Reduce_scatter_block(buffer, part, op=self._operations[op])
         if op == "average" and self.size > 1:
             np.divide(part, self.size, out=output)
         elif part is not output:
@@ -73,7 +94,7 @@ class MpiCollective:
         communicator = self._open()
         check_buffer(piece, written=False)
         check_buffer(output)
-        own = MPI.IN_PLACE if np.may_share_memory(piece, output) else piece
+        own = self._mpi.IN_PLACE if np.may_share_memory(piece, output) else piece
         communicator.Allgather(own, output)
 
     def barrier(self) -> None:
@@ -113,11 +134,11 @@ class MpiCollective:
 
     def close(self) -> None:
         """Free the communicator, unless MPI was finalised, which has freed everything."""
-        if self._communicator is not None and not MPI.Is_finalized():
+        if self._communicator is not None and not self._mpi.Is_finalized():
             self._communicator.Free()
         self._communicator = None
 
-    def _open(self) -> MPI.Intracomm:
+    def _open(self) -> Any:
         if self._communicator is None:
             raise RuntimeError("this mpi communicator is closed")
         return self._communicator
