@@ -8,20 +8,13 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from numpy.typing import NDArray
 
 from dlscale.base.launchers import BY_TORCHRUN
-
-
-class Request(Protocol):
-    """Something under way."""
-
-    def Test(self) -> bool:  # noqa: N802
-        """Whether it is done."""
 
 
 class Communicator(Protocol):
@@ -39,8 +32,8 @@ class Communicator(Protocol):
     def Barrier(self) -> None:  # noqa: N802
         """Return when all ranks are here."""
 
-    def Ibarrier(self) -> Request:  # noqa: N802
-        """Done when all ranks are here."""
+    def Ibarrier(self) -> Any:  # noqa: N802
+        """A request, whose `Test` says whether all ranks are here."""
 
     def bcast(self, value: Any) -> Any:
         """Rank 0's."""
@@ -59,11 +52,6 @@ class Communicator(Protocol):
 
     def Bcast(self, buf: NDArray[Any], root: int = 0) -> None:  # noqa: N802
         """Root's array, in place."""
-
-    def Reduce_scatter(  # noqa: N802
-        self, sendbuf: NDArray[Any], recvbuf: NDArray[Any], recvcounts: Sequence[int]
-    ) -> None:
-        """The rank's part of the sum."""
 
 
 class ControlPlane(Protocol):

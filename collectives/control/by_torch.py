@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -121,14 +121,6 @@ class TorchCommunicator:
         if buf.size:
             self._group.broadcast(from_numpy(buf.reshape(-1).view(np.uint8)), root).wait()
 
-    def Reduce_scatter(  # noqa: N802
-        self, sendbuf: NDArray[Any], recvbuf: NDArray[Any], recvcounts: Sequence[int]
-    ) -> None:
-        total = sendbuf.copy()
-        self.Allreduce(None, total)
-        begin = sum(recvcounts[: self._rank])
-        recvbuf[:] = total[begin : begin + recvcounts[self._rank]]
-
     def _allgather(self, own: NDArray[Any]) -> list[NDArray[Any]]:
         from torch import from_numpy
 
@@ -138,7 +130,7 @@ class TorchCommunicator:
 
 
 class _Barrier:
-    """A barrier under way (`Request`)."""
+    """A barrier under way, by mpi4py's name of its question."""
 
     def __init__(self, work: Any) -> None:
         self._work = work

@@ -20,12 +20,7 @@ from dlscale.collectives.buffers import (
     check_overlap,
     check_root,
 )
-from dlscale.collectives.control.mpi_match import (
-    REINSTALL,
-    require_same_library,
-    require_same_mpi,
-    require_same_world,
-)
+from dlscale.collectives.control.by_mpi import REINSTALL, require_same_mpi, require_same_world
 from dlscale.collectives.ring.settings import Settings
 
 try:
@@ -41,8 +36,12 @@ except ImportError as error:
         f"backend ring cannot be loaded: {error}; reinstall dlscale in this environment: {REINSTALL}"
     ) from error
 
-require_same_mpi(compiled=_engine.MPI_VENDOR, loaded=MPI.get_vendor()[0])
-require_same_library(called=_engine.library_version(), loaded=MPI.Get_library_version())
+require_same_mpi(
+    compiled=_engine.MPI_VENDOR,
+    called=_engine.library_version(),
+    loaded=MPI.get_vendor()[0],
+    library=MPI.Get_library_version(),
+)
 
 
 RING_DTYPES = frozenset(DTYPES + EXTENDED_DTYPES)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.control.mpi_match import require_same_world
+from dlscale.collectives.control.by_mpi import require_same_world
 
 
 @pytest.mark.parametrize(

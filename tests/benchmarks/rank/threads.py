@@ -58,11 +58,6 @@ class Communicator:
         assert place is None
         buffer[...] = sum(self.meeting.exchange(self.rank, "Allreduce", buffer.copy()))
 
-    def Reduce_scatter(self, values, part, counts):  # noqa: N802
-        begin = sum(counts[: self.rank])
-        total = sum(self.meeting.exchange(self.rank, "Reduce_scatter", values.copy()))
-        part[...] = total[begin : begin + counts[self.rank]]
-
 
 ALONE = Communicator(Meeting(1), 0)
 
