@@ -1,8 +1,5 @@
 """Host buffers of collective operations: what every `Collective` asks of them, how they are cut into messages, and
 whether all ranks hold the same bits.
-
-The comparison sends no arrays. The start-up broadcast, a gradient that was not averaged, a rank that skipped a step:
-whatever went wrong, replicas that ought to be equal are not, and nothing else would say so.
 """
 
 from __future__ import annotations
@@ -17,10 +14,9 @@ from numpy.typing import NDArray
 
 from dlscale.collectives.backend import Collective
 
-DTYPES = tuple(np.dtype(name) for name in ("float32", "float64", "int32", "int64"))
+DTYPES = frozenset(np.dtype(name) for name in ("float32", "float64", "int32", "int64"))
 # Some backends take these too; bfloat16 comes in the guise of uint16, since NumPy has no such type.
-EXTENDED_DTYPES = tuple(np.dtype(name) for name in ("float16", "uint16"))
-_DTYPES = frozenset(DTYPES)  # asked on every call: hashing is quicker than comparing
+EXTENDED_DTYPES = DTYPES | {np.dtype("float16"), np.dtype("uint16")}
 
 OPERATIONS = ("sum", "average", "min", "max")
 
@@ -29,23 +25,16 @@ MAX_MESSAGE_BYTES = 2**30  # MPI counts are C ints
 
 
 def check_buffer(
-    buffer: NDArray[Any], *, dtypes: Collection[np.dtype[Any]] = _DTYPES, written: bool = True
+    buffer: NDArray[Any], *, dtypes: Collection[np.dtype[Any]] = DTYPES, written: bool = True
 ) -> None:
     """Return if `buffer` is of one of `dtypes` and can be reduced in place; `written`: results go into it.
 
     Raises TypeError for what is no array or of another dtype (also of another byte order), ValueError if it
     is not C-contiguous, not writable or not aligned.
     """
-    if type(buffer) is not np.ndarray:
-        check_array(buffer)
+    check_array(buffer)
     if buffer.dtype not in dtypes:
-        known = ", ".join(str(dtype) for dtype in DTYPES + EXTENDED_DTYPES if dtype in dtypes)
-        raise TypeError(f"the buffer's dtype is {buffer.dtype}; give {known}")
-    check_layout(buffer, written=written)
-
-
-def check_layout(buffer: NDArray[Any], *, written: bool) -> None:
-    """Return if the array's memory is in one piece, aligned, and may be `written`. Raises ValueError."""
+        raise TypeError(f"the buffer's dtype is {buffer.dtype}; give {', '.join(sorted(map(str, dtypes)))}")
     flags = buffer.flags
     if not flags.c_contiguous:
         raise ValueError("the buffer is not C-contiguous; give numpy.ascontiguousarray(...) and copy back")
@@ -55,27 +44,10 @@ def check_layout(buffer: NDArray[Any], *, written: bool) -> None:
         raise ValueError("the buffer is not aligned to its dtype; give a copy")
 
 
-def check_length(count: int, dtype: str, *, dtypes: Collection[np.dtype[Any]] = _DTYPES) -> np.dtype[Any]:
-    """The dtype of a new array of `count` elements.
-
-    Raises TypeError if `count` is no whole number or `dtype` is none of `dtypes`, ValueError if `count` is negative.
-    """
-    if not isinstance(count, Integral):
-        raise TypeError(f"count is {count!r}; give a whole number")
-    if count < 0:
-        raise ValueError(f"count is {count}; give 0 or more")
-    known = {str(each): each for each in dtypes}
-    try:
-        name = str(np.dtype(dtype))
-    except TypeError:
-        name = ""
-    if name not in known:
-        raise TypeError(f"no dtype {dtype!r} here; give {', '.join(sorted(known))}")
-    return known[name]
-
-
 def check_array(buffer: object) -> None:
     """Return if `buffer` is an array whose memory is all of it. Raises TypeError."""
+    if type(buffer) is np.ndarray:
+        return
     if not isinstance(buffer, np.ndarray):
         raise TypeError(f"the buffer is a {type(buffer).__name__}; give a NumPy array")
     if isinstance(buffer, np.ma.MaskedArray):
@@ -86,31 +58,10 @@ def check_array(buffer: object) -> None:
 
 def check_operation(op: str, buffer: NDArray[Any]) -> None:
     """Return if `op` can be applied to `buffer`; raises ValueError for an unknown operation, TypeError otherwise."""
-    if not isinstance(op, str) or op not in OPERATIONS:
+    if op not in OPERATIONS:
         raise ValueError(f"no operation {op!r}; choose one of: {', '.join(OPERATIONS)}")
     if op == "average" and buffer.dtype.kind == "i":  # uint16 is no integer here: it holds bfloat16
         raise TypeError(f"an average of {buffer.dtype} has no exact result; give floats, or take the sum")
-
-
-def check_overlap(whole: NDArray[Any], part: NDArray[Any], *, place: int) -> None:
-    """Return if `part` lies apart from `whole`, or is the `place`-th of its equal parts; ValueError otherwise.
-
-    Both are C-contiguous.
-    """
-    if not np.may_share_memory(whole, part):
-        return
-    if part.ctypes.data != whole.ctypes.data + place * part.nbytes:
-        raise ValueError(
-            "input and output overlap; give memory that does not, or this rank's part of the longer one"
-        )
-
-
-def aligned_zeros(count: int, dtype: str) -> NDArray[Any]:
-    """An array of `count` zeros that begins at a cache line. Raises as `check_length`."""
-    kind = check_length(count, dtype)
-    raw = np.zeros(count * kind.itemsize + CACHE_LINE_BYTES, dtype=np.uint8)
-    begin = -raw.ctypes.data % CACHE_LINE_BYTES
-    return raw[begin : begin + count * kind.itemsize].view(kind)
 
 
 def check_root(root: int, *, size: int) -> None:
@@ -119,6 +70,29 @@ def check_root(root: int, *, size: int) -> None:
         raise TypeError(f"root is {root!r}; give a rank's number, 0 .. {size - 1}")
     if not 0 <= root < size:
         raise ValueError(f"root is {root}; give 0 .. {size - 1}")
+
+
+def check_length(count: int, dtype: str, *, dtypes: Collection[np.dtype[Any]] = DTYPES) -> np.dtype[Any]:
+    """The dtype of a new array of `count` elements.
+
+    Raises TypeError if `count` is no whole number or `dtype` is none of `dtypes`, ValueError if `count` is negative.
+    """
+    if not isinstance(count, Integral):
+        raise TypeError(f"count is {count!r}; give a whole number")
+    if count < 0:
+        raise ValueError(f"count is {count}; give 0 or more")
+    for kind in dtypes:
+        if str(kind) == str(dtype):
+            return kind
+    raise TypeError(f"no dtype {dtype!r} here; give {', '.join(sorted(map(str, dtypes)))}")
+
+
+def aligned_zeros(count: int, dtype: str) -> NDArray[Any]:
+    """An array of `count` zeros that begins at a cache line. Raises as `check_length`."""
+    kind = check_length(count, dtype)
+    raw = np.zeros(count * kind.itemsize + CACHE_LINE_BYTES, dtype=np.uint8)
+    begin = -raw.ctypes.data % CACHE_LINE_BYTES
+    return raw[begin : begin + count * kind.itemsize].view(kind)
 
 
 def messages(buffer: NDArray[Any], *, max_bytes: int = MAX_MESSAGE_BYTES) -> Sequence[NDArray[Any]]:
@@ -134,36 +108,42 @@ class BuffersDifferError(RuntimeError):
     """Ranks hold different arrays where they ought to hold the same."""
 
 
+def all_equal(collective: Collective, values: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of the values are the same on all ranks; collective, of equally many on each."""
+    extremes = np.concatenate([values, -values])
+    collective.allreduce(extremes, "min")
+    equal: NDArray[np.bool_] = extremes[: values.size] == -extremes[values.size :]
+    return equal
+
+
 def check_buffers_match(
     collective: Collective, arrays: Sequence[NDArray[Any]], *, names: Sequence[str] = ()
 ) -> None:
     """Return if the arrays are equal in number, dtype, shape and every bit on all ranks; collective.
 
-    Otherwise every rank raises the same BuffersDifferError. It names the first array that differs (by its name, or
-    its index) and the ranks on which it is not as on rank 0.
+    Digests travel, no arrays. If they differ every rank raises the same BuffersDifferError, which names the first array
+    that differs (by its name, or its index) and the ranks on which it is not as on rank 0.
     """
     if names and len(names) != len(arrays):
         raise ValueError(f"{len(arrays)} arrays have {len(names)} names; give one for each, or none")
-    counts = _digests_of_all_ranks(collective, len(arrays))
-    if len(set(counts)) > 1:
+    if not all_equal(collective, np.array([len(arrays)], np.int64))[0]:
+        counts = _of_all_ranks(collective, len(arrays))
         raise BuffersDifferError(f"ranks hold {', '.join(map(str, counts))} arrays; all must hold the same")
     digests = np.array([_digest(array) for array in arrays], dtype=np.int64)
-    extremes = np.concatenate([digests, -digests])
-    collective.allreduce(extremes, "min")
-    differs = extremes[: len(arrays)] != -extremes[len(arrays) :]
-    if not differs.any():
+    equal = all_equal(collective, digests)
+    if equal.all():
         return
-    first = int(np.argmax(differs))
-    of_ranks = _digests_of_all_ranks(collective, int(digests[first]))
+    first = int(np.argmin(equal))
+    of_ranks = _of_all_ranks(collective, int(digests[first]))
     ranks = [rank for rank, digest in enumerate(of_ranks) if digest != of_ranks[0]]
     name = names[first] if names else f"array {first}"
     raise BuffersDifferError(
         f"{name} is not on all ranks what it is on rank 0: it differs on rank {', '.join(map(str, ranks))}; "
-        f"{int(differs.sum())} of {len(arrays)} arrays differ"
+        f"{int((~equal).sum())} of {len(arrays)} arrays differ"
     )
 
 
-def _digests_of_all_ranks(collective: Collective, value: int) -> list[int]:
+def _of_all_ranks(collective: Collective, value: int) -> list[int]:
     row = np.zeros(collective.size, dtype=np.int64)
     row[collective.rank] = value
     collective.allreduce(row)

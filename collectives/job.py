@@ -6,7 +6,6 @@ and sleeps.
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +17,6 @@ from dlscale.base.errors import UsageError
 POLL_SECONDS = 0.005
 MAX_TEXT_BYTES = 4096  # of a rank's description of itself
 ORDER_TAG = 41
-
-Order = dict[str, Any]
-"""A message of worker 0 to the servers, as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +45,15 @@ class ServerSplit:
 
     def order(self, **what: Any) -> None:
         """Worker 0 tells all servers what to do; nothing is done by other workers."""
-        if self.workers is None or self.index:
-            return
-        raw = json.dumps(what).encode()
-        for server in range(self.num_servers):
-            rest(self.everyone.Isend(np.frombuffer(raw, np.uint8), self.num_workers + server, ORDER_TAG))
+        if self.workers is not None and self.index == 0:
+            for server in range(self.num_servers):
+                rest(self.everyone.isend(what, self.num_workers + server, ORDER_TAG))
 
-    def next_order(self) -> Order:
+    def next_order(self) -> dict[str, Any]:
         """On a server: return when worker 0 says what to do next."""
-        from mpi4py import MPI
-
-        status = MPI.Status()
-        while not self.everyone.Iprobe(source=0, tag=ORDER_TAG, status=status):
+        while not self.everyone.iprobe(source=0, tag=ORDER_TAG):
             time.sleep(POLL_SECONDS)
-        raw = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
-        self.everyone.Recv(raw, source=0, tag=ORDER_TAG)
-        order: Order = json.loads(raw.tobytes())
+        order: dict[str, Any] = self.everyone.recv(source=0, tag=ORDER_TAG)
         return order
 
 
@@ -79,8 +68,8 @@ def split(everyone: Any, *, num_servers: int) -> ServerSplit:
             f"{num_servers} servers for {num_workers} workers; give at least 1 and at most as many as workers"
         )
     rank = everyone.Get_rank()
-    own_kind = everyone.Split(color=int(rank >= num_workers), key=rank)
     is_server = rank >= num_workers
+    own_kind = everyone.Split(color=int(is_server), key=rank)
     return ServerSplit(
         everyone=everyone,
         workers=None if is_server else own_kind,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from dlscale.base.errors import UsageError
@@ -98,7 +98,8 @@ def preload(name: str, framework: str) -> None:
 def check_options(name: str, options: Mapping[str, str | int | float | bool]) -> None:
     """Returns if the backend has these options; `check_setup` tells whether they fit a launch. Raises UsageError."""
     module = backend_module(name)
-    read_kinds(getattr(module, "OPTION_KINDS", None) or (module.Options,), options, backend=name)
+    kinds = getattr(module, "OPTION_KINDS", None) or (module.Options,)
+    read_into_kinds(kinds, options, owner=f"backend {name}")
 
 
 def check_setup(name: str, options: Mapping[str, str | int | float | bool], setup: Setup) -> None:
@@ -169,11 +170,6 @@ T = TypeVar("T")
 def read_options(kind: type[T], options: Mapping[str, Any], *, backend: str) -> T:
     """The dataclass `kind` filled from `options`. Raises UsageError as `read_into_kinds`."""
     return read_into(kind, options, owner=f"backend {backend}")
-
-
-def read_kinds(kinds: Sequence[type], options: Mapping[str, Any], *, backend: str) -> tuple[Any, ...]:
-    """The dataclasses `kinds`, each filled with its own of `options`. Raises UsageError as `read_into_kinds`."""
-    return read_into_kinds(kinds, options, owner=f"backend {backend}")
 
 
 def unavailable_because(

@@ -106,9 +106,9 @@ def keras_callbacks(ranks: Ring) -> list[Any]:
     would wait for each other or train alone. At the end of each epoch metrics are averaged, and weights compared.
     Checkpoints are one rank's business: `[*ring.keras_callbacks(ranks), *([checkpoint] if ranks.rank == 0 else [])]`.
     """
-    from dlscale.collectives.ring._keras import AverageMetrics, StartEqual
+    from dlscale.collectives.ring._keras import SeveralRanks
 
-    return [StartEqual(ranks), AverageMetrics(ranks)]
+    return [SeveralRanks(ranks)]
 
 
 def _several(rings: Ring | Sequence[Ring]) -> Sequence[Ring]:

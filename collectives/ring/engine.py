@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.buffers import (
-    DTYPES,
     EXTENDED_DTYPES,
     check_array,
     check_buffer,
     check_length,
     check_operation,
-    check_overlap,
     check_root,
 )
 from dlscale.collectives.control.by_mpi import REINSTALL, require_same_mpi, require_same_world
@@ -43,8 +41,6 @@ require_same_mpi(
     library=MPI.Get_library_version(),
 )
 
-
-RING_DTYPES = frozenset(DTYPES + EXTENDED_DTYPES)
 
 # By these the engine refuses, in few words, what the checks of `buffers` refuse in better ones. Asked first, those
 # would take longer than a small sum.
@@ -132,7 +128,7 @@ class Ring:
                 check_array(buffer)
             self._engine.allreduce(buffer, op, bfloat16)
         except REFUSALS:
-            check_buffer(buffer, dtypes=RING_DTYPES)
+            check_buffer(buffer, dtypes=EXTENDED_DTYPES)
             check_operation(op, buffer)
             raise
 
@@ -149,10 +145,9 @@ class Ring:
                 check_array(output)
             self._engine.reduce_scatter(buffer, output, op, bfloat16)
         except REFUSALS:
-            check_buffer(buffer, dtypes=RING_DTYPES, written=False)
-            check_buffer(output, dtypes=RING_DTYPES)
+            check_buffer(buffer, dtypes=EXTENDED_DTYPES, written=False)
+            check_buffer(output, dtypes=EXTENDED_DTYPES)
             check_operation(op, output)
-            check_overlap(buffer, output, place=self.rank)
             raise
 
     def allgather(self, piece: NDArray[Any], output: NDArray[Any], *, bfloat16: bool = False) -> None:
@@ -166,9 +161,8 @@ class Ring:
                 check_array(output)
             self._engine.allgather(piece, output, bfloat16)
         except REFUSALS:
-            check_buffer(piece, dtypes=RING_DTYPES, written=False)
-            check_buffer(output, dtypes=RING_DTYPES)
-            check_overlap(output, piece, place=self.rank)
+            check_buffer(piece, dtypes=EXTENDED_DTYPES, written=False)
+            check_buffer(output, dtypes=EXTENDED_DTYPES)
             raise
 
     def allgather_bytes(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
@@ -196,7 +190,7 @@ class Ring:
         An allreduce of it, or of a contiguous part of it (the same part on all ranks), writes the results straight
         into all ranks' arrays. It stays valid after `close`. Raises MemoryError if there is too little memory.
         """
-        kind = check_length(count, dtype, dtypes=RING_DTYPES)
+        kind = check_length(count, dtype, dtypes=EXTENDED_DTYPES)
         num_bytes = min(count * kind.itemsize, MOST_BYTES)  # more is refused with the rest
         return self._engine.share(max(num_bytes, 1))[:num_bytes].view(kind)
 
@@ -206,7 +200,7 @@ class Ring:
                 check_array(buffer)
             self._engine.broadcast(buffer, root)
         except REFUSALS:
-            check_buffer(buffer, dtypes=RING_DTYPES)
+            check_buffer(buffer, dtypes=EXTENDED_DTYPES)
             check_root(root, size=self.size)
             raise
 

@@ -16,7 +16,7 @@ import importlib.util
 import os
 import weakref
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,6 @@ NETWORK_STAGING_BYTES = 25 << 20
 STAGING_BYTES = 4 << 20
 _NEVER_DIRECT = 1 << 62  # all gradients pass through the staging
 
-NATIVE_DTYPES = ("float32", "float64", "bfloat16", "float16")  # what a table in C averages
 _CALLBACK_DTYPES: dict[int, np.dtype[Any]] = {
     0: np.dtype(np.float32),
     1: np.dtype(np.float64),
@@ -77,6 +76,10 @@ class CallbackTable:
 
         def average(_: int, data: int, count: int, kind: int, __: int) -> int:
             try:
+                if kind not in _CALLBACK_DTYPES:
+                    raise TypeError(
+                        "this collective averages float32 and float64; compute gradients in those"
+                    )
                 dtype = _CALLBACK_DTYPES[kind]
                 memory: Any = (ctypes.c_char * (count * dtype.itemsize)).from_address(data)
                 collective.allreduce(np.frombuffer(memory, dtype), "average")
@@ -140,7 +143,6 @@ class NativeExchange(NoExchange):
         # All of these must stay in place as long as the exchange is open.
         self._tables = [None if hasattr(c, "c_interface") else CallbackTable(c) for c in collectives]
         self.stagings = [c.empty(self._staging_bytes // 4) for c in collectives]
-        self._dtypes = [d.name for d in _CALLBACK_DTYPES.values()] if any(self._tables) else NATIVE_DTYPES
         addresses = ctypes.c_void_p * len(collectives)
         pairs = zip(self._tables, collectives, strict=True)
         self._handle = self._functions.dlscale_open(
@@ -164,7 +166,7 @@ class NativeExchange(NoExchange):
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def average(self, gradients: Sequence[Any]) -> list[Any]:
         """The means over ranks, in order; sparse gradients come back dense."""
-        dense = self._checked(gradients)
+        dense = self._dense(gradients)
         if not dense or self._collectives[0].size == 1:
             return dense
         with tf.device(HOST):
@@ -178,7 +180,7 @@ class NativeExchange(NoExchange):
     def send(self, gradients: Sequence[Any]) -> None:
         """Begin to average; `collect` fetches the means, in this step's graph or in that of a later one."""
         with tf.device(HOST):
-            self._send(self._checked(gradients))
+            self._send(self._dense(gradients))
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def collect(self, like: Sequence[Any]) -> list[Any]:
@@ -211,14 +213,8 @@ class NativeExchange(NoExchange):
         """End the threads; the collectives stay open. A second close does nothing."""
         self._finalizer()
 
-    def _checked(self, gradients: Sequence[Any]) -> list[Any]:
+    def _dense(self, gradients: Sequence[Any]) -> list[Any]:
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        for index, gradient in enumerate(dense):
-            if gradient.dtype.name not in self._dtypes:
-                raise UsageError(
-                    f"gradient {index} is {gradient.dtype.name}, which this collective cannot average; "
-                    f"it can {', '.join(self._dtypes)}"
-                )
         self._sizes = [sum(_num_bytes(dense[index]) for index in bucket) for bucket in self._buckets(dense)]
         return dense
 
@@ -276,8 +272,8 @@ class PipelinedTrainer(TensorFlowTrainer):
     def __init__(self, replica: Any, exchange: NativeExchange, training: Training) -> None:
         super().__init__(replica, exchange)
         self._training, self._num_steps = training, 0
-        self._first = replica.traced(self._first_step)
-        self._pipelined = replica.traced(self._pipelined_step)
+        self._first = replica.traced(partial(self._delayed_step, first=True))
+        self._pipelined = replica.traced(partial(self._delayed_step, first=False))
         self._drain = replica.traced(self._apply_what_is_left)
 
     def step(self) -> None:
@@ -300,20 +296,17 @@ class PipelinedTrainer(TensorFlowTrainer):
         """The exchange's own decisions, and which steps are delayed."""
         return {**super().settings(), **self._training.settings()}
 
-    def _first_step(self, *batch: Any) -> list[Any]:
-        losses, groups, updates = self._differentiate(*batch)
-        self._exchange.send(flat(groups))
-        assign(updates)
-        return list(losses)
-
-    def _pipelined_step(self, *batch: Any) -> list[Any]:
+    def _delayed_step(self, *batch: Any, first: bool) -> list[Any]:
         losses, groups, updates = self._differentiate(*batch)
         gradients = flat(groups)
-        with tf.control_dependencies(gradients):  # waiting earlier would leave the exchange no time
-            means = self._exchange.collect(gradients)
+        means: list[Any] = []
+        if not first:
+            with tf.control_dependencies(gradients):  # waiting earlier would leave the exchange no time
+                means = self._exchange.collect(gradients)
         with tf.control_dependencies(means):
             self._exchange.send(gradients)
-        self._update(means)
+        if not first:
+            self._update(means)
         assign(updates)
         return list(losses)
 

@@ -138,7 +138,7 @@ class BucketExchange(NoExchange):
                 kind([parameters[index] for index in group], number, threads, staging)
                 for group, number in zip(groups, own, strict=True)
             ]
-            for _ in range(1 + training.delay)
+            for _ in range(1 + training.pipelined)
         ]
         self._step = -1  # the first is 0
         self._next = 0  # bucket, the first that was not yet sent off
@@ -276,7 +276,12 @@ class DdpHook:
     def __call__(self, _state, bucket):  # type: ignore[no-untyped-def]
         """Begin to average a bucket over ranks; collective. Returns a future of its tensor."""
         tensor = bucket.buffer()
-        array = array_of(tensor)  # what cannot be exchanged ends here, not in a thread
+        if tensor.device.type != "cpu":
+            raise ValueError(
+                f"gradients are on {tensor.device}, but the ring works on host memory; compute on the CPU"
+            )
+        halves = tensor.dtype == torch.bfloat16  # which NumPy does not have
+        array = tensor.detach().view(torch.uint16 if halves else tensor.dtype).numpy()
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
         def complete(exchange: Future[Any]) -> None:
@@ -286,7 +291,6 @@ class DdpHook:
             else:
                 done.set_result(tensor)
 
-        halves = tensor.dtype == torch.bfloat16
         exchange = self._threads.submit(
             bucket.index(), lambda ring: ring.allreduce(array, "average", bfloat16=halves)
         )
@@ -301,19 +305,3 @@ class DdpHook:
     def close(self) -> None:
         """End the threads when all is done; the rings stay open."""
         self._threads.close()
-
-
-def array_of(tensor: torch.Tensor) -> NDArray[Any]:
-    """The memory of `tensor` as an array; bfloat16, which NumPy does not have, as uint16.
-
-    Raises TypeError or ValueError for a tensor that is sparse or not on the CPU.
-    """
-    if tensor.layout != torch.strided:
-        raise TypeError(f"the tensor is {tensor.layout}; give tensor.to_dense()")
-    if tensor.device.type != "cpu":
-        raise ValueError(
-            f"the tensor is on {tensor.device}, but the ring works on host memory; give tensor.cpu()"
-        )
-    tensor = tensor.detach()
-    array: NDArray[Any] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    return array

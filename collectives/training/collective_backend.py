@@ -68,8 +68,8 @@ class CollectiveBackend(InStep):
 
     @property
     def delay(self) -> int:
-        """Steps by which the use of gradients is delayed."""
-        return self.training.delay
+        """Steps from a gradient's own step to the one that applies it."""
+        return int(self.training.pipelined)
 
     @property
     def compressor(self) -> Compressor | None:

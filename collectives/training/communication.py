@@ -64,11 +64,6 @@ class Training(CheckedOptions):
         """Whether communication threads were asked for; None leaves it to `want_threads`."""
         return None if self.teams == AUTOMATIC else self.teams > 0
 
-    @property
-    def delay(self) -> int:
-        """Steps from a gradient's own step to the one that applies it, while pipelined."""
-        return 1 if self.pipelined else 0
-
     def is_delayed(self, step: int) -> bool:
         """Whether `step` (the first is 0) applies the gradients of the step before; the first has none to apply."""
         return self.pipelined and (self.pipelined_until_step == 0 or step < self.pipelined_until_step)

@@ -105,37 +105,10 @@ class KeptByServers:
 
 
 class WrappedTrainer:
-    """Another trainer with something around its steps (`Trainer`); a subclass says what, and what differs."""
+    """Another trainer with something around its steps (`Trainer`); what a subclass does not say is the other's."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
 
-    def synchronize(self) -> None:
-        self._trainer.synchronize()
-
-    def losses(self) -> list[float]:
-        return self._trainer.losses()
-
-    def loss(self) -> float:
-        return self._trainer.loss()
-
-    def weights(self) -> Weights:
-        return self._trainer.weights()
-
-    def state(self) -> State:
-        return self._trainer.state()
-
-    def held(self, *, slots: bool = True) -> State:
-        return self._trainer.held(slots=slots)
-
-    def state_bytes(self) -> StateBytes:
-        return self._trainer.state_bytes()
-
-    def own_state(self) -> State:
-        return self._trainer.own_state()
-
-    def restore(self, state: State) -> None:
-        self._trainer.restore(state)
-
-    def close(self) -> None:
-        self._trainer.close()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trainer, name)

@@ -79,14 +79,6 @@ def test_ranks_with_a_part_train_as_one_rank_with_all(ranks, world, name):
         assert np.abs(found - first).max() > 1e-2
 
 
-@pytest.mark.parametrize("options", [{"run_eagerly": True}, {"steps_per_execution": 3}], ids=str)
-def test_other_ways_to_run_a_step(ranks, world, options):
-    model = make_model(seed=world.Get_rank())
-    model.compile(optimizer=ring.keras_optimizer("sgd", ranks), loss="mse", **options)
-    fit(model, *own_samples(world), callbacks=ring.keras_callbacks(ranks))
-    check_buffers_match(ranks, weights(model))
-
-
 def test_training_begins_with_rank_0(ranks, world):
     """Weights, slots, the number of steps and running statistics; each rank keeps its random states."""
     rank = world.Get_rank()

@@ -117,29 +117,6 @@ def test_what_others_still_hold_is_not_written(make, ranks, world):
         assert np.unique(found.numpy()) == value
 
 
-def test_memory_that_is_free_is_used_again(make, ranks, world):
-    """A gradient that nobody else reads is where its mean comes to lie: a step holds no second set of gradients."""
-    if world.Get_size() == 1:
-        pytest.skip("one rank exchanges nothing")
-    exchange = make([ranks], threads=False)
-    addresses = []
-
-    def note(array):
-        addresses.append(array.__array_interface__["data"][0])
-        return np.float32(0)
-
-    @tf.function
-    def step(given):
-        made = tf.stack([given, given])
-        noted = tf.numpy_function(note, [made], tf.float32)
-        with tf.control_dependencies([noted]):
-            (mean,) = exchange.average([made])
-        return noted, tf.numpy_function(note, [mean], tf.float32)
-
-    step(tf.ones((1000,)))
-    assert addresses[0] == addresses[1]
-
-
 def test_calls_in_one_graph_keep_their_order(make, ranks, world):
     """Nothing but the order of the program says which comes first: their results do not depend on each other."""
     exchange = make([ranks], threads=False)
@@ -204,21 +181,10 @@ def test_one_ring_is_asked_for_one_way_only(ranks):
         ring.keras_optimizer(keras.optimizers.SGD(), ranks, threads=True)
 
 
-def test_types_that_have_no_mean_are_refused(make, collectives):
-    exchange = make(collectives, threads=False)
-    with pytest.raises(UsageError, match="gradient 1 is int32"):
-        exchange.average([tf.ones((3,)), tf.ones((3,), tf.int32)])
-    if isinstance(collectives[0], MpiCollective):
-        with pytest.raises(UsageError, match="gradient 0 is bfloat16"):
-            exchange.average([tf.ones((3,), tf.bfloat16)])
-
-
-def test_a_closed_exchange_refuses(make, ranks, world):
-    exchange = make([ranks], threads=True)
-    step = tf.function(lambda x: exchange.average([x]))
-    step(tf.ones((3,)))
-    exchange.close()
-    exchange.close()
-    if world.Get_size() > 1:
-        with pytest.raises(tf.errors.InternalError, match="exchange of gradients is closed"):
-            step(tf.ones((3,)))
+def test_types_that_have_no_mean_are_refused(make, collectives, world):
+    if world.Get_size() == 1:
+        pytest.skip("one rank exchanges nothing")
+    for dtype in ("int32", *(["bfloat16"] if isinstance(collectives[0], MpiCollective) else [])):
+        exchange = make(collectives, threads=False)
+        with pytest.raises(tf.errors.InternalError, match="float32"):
+            exchange.average([tf.ones((3,), dtype)])

@@ -290,10 +290,3 @@ def test_the_update_is_the_optimizers_own_bit_by_bit(begin, kind):
     assert len(updates) == 2
     for mine, theirs in zip(weights(one), weights(other), strict=True):
         assert torch.equal(mine, theirs)
-
-
-def test_weights_with_gaps_are_refused():
-    weight = nn.Parameter(torch.zeros(4, 6)[:, ::2])
-    objective = types.SimpleNamespace(parameters=(weight,), optimizer=torch.optim.SGD([weight]))
-    with pytest.raises(ValueError, match=r"shape \(4, 3\) and strides \(6, 2\) has gaps"):
-        Update(objective)

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from dlscale.collectives.training import _torch_buckets, communication
-from dlscale.collectives.training._torch_staging import ThroughHost
 from dlscale.collectives.training.communication import Training
 
 NUM_STEPS = 4
@@ -84,25 +83,3 @@ def test_staged_gradients_train_bit_by_bit_as_those_in_place(
     size = sum(parameter.numel() for parameter in found)
     assert late.num_fetched == NUM_STEPS * (size - 50)
     assert late.num_delivered == (NUM_STEPS - pipelined) * size
-
-
-def test_settings_count_the_copies(monkeypatch, of_two):
-    _, in_place = trained(Training(teams=0), of_two)
-    assert in_place["staging_copies"] == 1
-    assert "staged_through" not in in_place
-    monkeypatch.setattr(_torch_buckets, "staging_of", lambda _: ThroughHost(torch.device("cpu")))
-    _, staged = trained(Training(teams=0), of_two)
-    assert (staged["staging_copies"], staged["staged_through"]) == (2, "host memory")
-
-
-@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_host_memory_has_the_strides_of_the_device(memory_format):
-    tensor = torch.randn(2, 3, 4, 5).to(memory_format=memory_format)
-    staging = ThroughHost(torch.device("cpu"))
-    host = staging.on_host(tensor)
-    staging.arrival()()
-    back = staging.on_device(host)
-    assert host.data_ptr() != tensor.data_ptr() != back.data_ptr()
-    assert host.stride() == back.stride() == tensor.stride()
-    assert torch.equal(host, tensor)
-    assert torch.equal(back, tensor)

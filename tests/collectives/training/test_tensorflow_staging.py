@@ -12,28 +12,11 @@ tf = pytest.importorskip("tensorflow")
 
 from dlscale.collectives.grpc_ps._tensorflow_server import own_gpu, session_config  # noqa: E402
 from dlscale.collectives.grpc_ps._tensorflow_worker import local_statistics, on_servers  # noqa: E402
-from dlscale.collectives.training._tensorflow_buckets import NativeExchange, PipelinedTrainer  # noqa: E402
+from dlscale.collectives.training._tensorflow_buckets import NativeExchange  # noqa: E402
 from dlscale.collectives.training.collective_backend import OPERATIONS_MODULE  # noqa: E402
-from dlscale.collectives.training.communication import Training  # noqa: E402
 
 GPU = "/device:GPU:0"
 WORKER_GPU = "/job:worker/task:1/device:GPU:0"
-
-
-class Replica:
-    compiled = False
-    schedule = None
-    traced = staticmethod(tf.function)
-
-    def __init__(self, device):
-        parameter = types.SimpleNamespace(shape=(3, 4), device=device)
-        self.objectives = (types.SimpleNamespace(parameters=(parameter,)),)
-
-    def differentiate(self):
-        pass
-
-    def make_slots(self):
-        pass
 
 
 def devices_of(function, kinds):
@@ -64,14 +47,6 @@ def test_our_operations_are_on_the_host(threads, of_two):
     settings = exchange.settings()
     assert (settings["staging_copies"], settings["staged_through"]) == (4, "host memory")
     exchange.close()
-
-
-def test_a_pipelined_window_waits_for_the_gpu(monkeypatch):
-    done = []
-    exchange = types.SimpleNamespace(synchronize=lambda: done.append("exchange"))
-    monkeypatch.setattr(tf.test.experimental, "sync_devices", lambda: done.append("gpu"))
-    PipelinedTrainer(Replica(GPU), exchange, Training(pipelined=True)).synchronize()
-    assert sorted(done) == ["exchange", "gpu"]
 
 
 def test_a_worker_of_servers_computes_on_its_gpu_and_its_variables_are_on_servers():
