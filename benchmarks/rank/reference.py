@@ -192,7 +192,8 @@ class Elastic(Reference):
             return super().state()
         trainer = cast(RoundsTrainer, self._trainer)
         centre = {f"{SERVED}0.{place}": weight for place, weight in enumerate(trainer.weights())}
-        return trainer.state() | centre
+        state: State = trainer.state()
+        return state | centre
 
     def begin(self, state: State) -> None:
         self.replica.restore({k: value for k, value in state.items() if not k.startswith(SERVED)})
