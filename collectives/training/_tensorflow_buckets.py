@@ -138,7 +138,6 @@ class NativeExchange(NoExchange):
         computing = tf.config.threading.get_intra_op_parallelism_threads() or len(os.sched_getaffinity(0))
         self._threads = want_threads(collectives[0], threads, num_threads=1 if computed_on_gpu else computing)
         self._sizes: list[int] = []
-        self._num_copies = 0
         self._staging_bytes = staging_bytes or _staging_bytes(collectives[0])
         # All of these must stay in place as long as the exchange is open.
         self._tables = [None if hasattr(c, "c_interface") else CallbackTable(c) for c in collectives]
@@ -169,28 +168,38 @@ class NativeExchange(NoExchange):
         dense = self._dense(gradients)
         if not dense or self._collectives[0].size == 1:
             return dense
+        if self._threads:
+            self.send(dense)
+            return self.collect(dense)
         with tf.device(HOST):
-            if self._threads:
-                sent = self._send(dense)
-                return self._in_order(dense, self._operations.dlscale_wait(sent, handle=self._handle))
-            self._num_copies = 2  # into the staging and out of it
             return list(self._operations.dlscale_average(dense, handle=self._handle))
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def send(self, gradients: Sequence[Any]) -> None:
         """Begin to average; `collect` fetches the means, in this step's graph or in that of a later one."""
+        dense = self._dense(gradients)
+        buckets = self._buckets(dense)
         with tf.device(HOST):
-            self._send(self._dense(gradients))
+            for number, bucket in enumerate(buckets):
+                self._operations.dlscale_send(
+                    [dense[index] for index in bucket],
+                    handle=self._handle,
+                    bucket=number,
+                    num_buckets=len(buckets),
+                )
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def collect(self, like: Sequence[Any]) -> list[Any]:
         """The means of what was sent; `like` has its order, shapes and dtypes."""
-        kinds = [like[index].dtype for bucket in self._buckets(like) for index in bucket]
+        order = [index for bucket in self._buckets(like) for index in bucket]
         with tf.device(HOST):
-            means = self._in_order(like, self._operations.dlscale_collect(T=kinds, handle=self._handle))
-        for mean, tensor in zip(means, like, strict=True):
-            mean.set_shape(tensor.shape)
-        return means
+            means = self._operations.dlscale_collect(
+                T=[like[index].dtype for index in order], handle=self._handle
+            )
+        by_index = dict(zip(order, means, strict=True))
+        for index, tensor in enumerate(like):
+            by_index[index].set_shape(tensor.shape)
+        return [by_index[index] for index in range(len(like))]
 
     def synchronize(self) -> None:
         """Return when nothing is under way; errors are raised by the step that waits."""
@@ -202,8 +211,8 @@ class NativeExchange(NoExchange):
             BUCKET_SIZES: ",".join(map(str, self._sizes)),
             "overlap": self._threads,
             "teams": len(self._collectives) if self._threads else 0,
-            # From a GPU one copy there and one back more.
-            "staging_copies": self._num_copies + 2 * self._from_gpu,
+            # Into the staging and out of it; from a GPU one copy there and one back more.
+            "staging_copies": 2 * (self._collectives[0].size > 1) + 2 * self._from_gpu,
             **({"staged_through": "host memory"} if self._from_gpu else {}),
             "staging_bytes": self._staging_bytes,
             **self._collectives[0].settings(),
@@ -218,29 +227,11 @@ class NativeExchange(NoExchange):
         self._sizes = [sum(_num_bytes(dense[index]) for index in bucket) for bucket in self._buckets(dense)]
         return dense
 
-    def _send(self, gradients: Sequence[Any]) -> list[Any]:
-        self._num_copies = 2
-        buckets = self._buckets(gradients)
-        sent: list[Any] = []
-        for number, bucket in enumerate(buckets):
-            sent += self._operations.dlscale_send(
-                [gradients[index] for index in bucket],
-                handle=self._handle,
-                bucket=number,
-                num_buckets=len(buckets),
-            )
-        return sent
-
     def _buckets(self, tensors: Sequence[Any]) -> list[list[int]]:
         """Indices in backward order; without threads a single bucket."""
         if not self._threads:
             return [[*reversed(range(len(tensors)))]]
         return cut_into_buckets(list(map(_num_bytes, tensors)), [tensor.dtype for tensor in tensors])
-
-    def _in_order(self, tensors: Sequence[Any], by_bucket: Sequence[Any]) -> list[Any]:
-        """The tensors of the buckets, in the order of `tensors`."""
-        order = [index for bucket in self._buckets(tensors) for index in bucket]
-        return [tensor for _, tensor in sorted(zip(order, by_bucket, strict=True), key=lambda pair: pair[0])]
 
 
 def _staging_bytes(collective: Collective) -> int:

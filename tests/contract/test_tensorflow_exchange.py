@@ -186,5 +186,5 @@ def test_types_that_have_no_mean_are_refused(make, collectives, world):
         pytest.skip("one rank exchanges nothing")
     for dtype in ("int32", *(["bfloat16"] if isinstance(collectives[0], MpiCollective) else [])):
         exchange = make(collectives, threads=False)
-        with pytest.raises(tf.errors.InternalError, match="float32"):
+        with pytest.raises(tf.errors.OpError, match="float"):
             exchange.average([tf.ones((3,), dtype)])

@@ -109,7 +109,7 @@ def test_every_step_applies_what_it_ought_to(make_collective, world, name, teams
     assert replica.num_assigned.numpy() == NUM_STEPS
     assert settings["overlap"] == (teams > 0)
     assert settings["teams"] == teams
-    assert settings["staging_copies"] == (2 if size > 1 or pipelined else 0)
+    assert settings["staging_copies"] == 2 * (size > 1)
     if pipelined:
         assert (settings["pipelined"], settings["pipelined_until_step"]) == (True, until or 0)
 
