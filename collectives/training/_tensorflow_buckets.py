@@ -170,7 +170,7 @@ class NativeExchange(NoExchange):
             return dense
         if self._threads:
             self.send(dense)
-            return self.collect(dense)
+            return list(self.collect(dense))
         with tf.device(HOST):
             return list(self._operations.dlscale_average(dense, handle=self._handle))
 
