@@ -30,6 +30,7 @@ from dlscale.analysis.published.catalogue import FOLDER, RATIOS, Figure, Panel, 
 from dlscale.analysis.published.claims import AnyCurve, DeviceCurve, Publication, Range, SystemCurve, x_of
 from dlscale.base.definitions import parse_tables
 from dlscale.benchmarks.systems.system import load_system
+from dlscale.collectives.capabilities import REFERENCE
 
 REPLICATES, STEPS = 2000, 10
 FRAMEWORK = "tensorflow"  # of the published servers
@@ -281,6 +282,6 @@ def _steps(
         waited = draws.get("cycle", 0.0) / length * rng.random(length.shape)
         bucket = Bucket(num_bytes=1, ready_seconds=ready)
         parts.append(BucketExchange(bucket=bucket, seconds=seconds / length + waited))
-    rule = ExchangeRule(backend="horovod", overlap=curve.transport.overlap)
+    rule = ExchangeRule(backend=REFERENCE, overlap=curve.transport.overlap)  # any that exchanges
     computed = ComputedStep(backward_seconds=1.0, update_seconds=0.0)
     return (step_seconds(computed, rule, parts, factors, rng) + factors * (1 / backward - 1)) * length

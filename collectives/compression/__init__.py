@@ -8,17 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import OWN, Collective, Trainer
+from dlscale.collectives.backend import OWN, Trainer
 from dlscale.collectives.buffers import check_buffer
 from dlscale.collectives.compression.compressors import (
     BucketState,
-    Carrier,
     Compressor,
     Message,
     Qsgd,
@@ -95,10 +94,6 @@ class Compression(CheckedOptions):
         return None
 
 
-class CarryingCollective(Collective, Carrier, Protocol):
-    """A collective that compressed gradients can travel by."""
-
-
 class CompressedCollective:
     """Another collective's operations; an average of float32 is that of a bucket (`Collective`).
 
@@ -107,7 +102,8 @@ class CompressedCollective:
     messages does: (P - 1) m for messages of m bytes that all ranks get from all, 2 (P - 1) / P m for a sum of m bytes.
     """
 
-    def __init__(self, carrier: CarryingCollective, compressor: Compressor) -> None:
+    def __init__(self, carrier: Any, compressor: Compressor) -> None:
+        """`carrier` is a `Collective` and a `Carrier`."""
         self._carrier, self._compressor = carrier, compressor
         self._states: dict[tuple[int, int], BucketState] = {}
         self.rank, self.size = carrier.rank, carrier.size
@@ -132,7 +128,8 @@ class CompressedCollective:
     def allgather_bytes(self, message: Message) -> Sequence[Message]:
         """The carrier's, counted (`Carrier`)."""
         self.num_bytes += (self.size - 1) * message.nbytes
-        return self._carrier.allgather_bytes(message)
+        messages: Sequence[Message] = self._carrier.allgather_bytes(message)
+        return messages
 
     def average_halves(self, values: NDArray[Any]) -> None:
         """The carrier's, counted (`Carrier`)."""
@@ -144,16 +141,6 @@ class CompressedCollective:
         return self._states.setdefault((bucket.ctypes.data, bucket.size), {})
 
 
-class BucketTrainer(Trainer, Protocol):
-    """A trainer that exchanges flat buckets of its own."""
-
-    def buckets(self) -> list[NDArray[Any]]:
-        """The buckets of a step, in order."""
-
-    def flat(self, arrays: Weights) -> list[NDArray[Any]]:
-        """Arrays in the order and shapes of the weights, copied into buckets as gradients are."""
-
-
 class CompressedTrainer(WrappedTrainer):
     """The steps of `trainer`, whose buckets travel over `collectives` (`Trainer`)."""
 
@@ -162,10 +149,13 @@ class CompressedTrainer(WrappedTrainer):
         trainer: Trainer,
         collectives: Sequence[CompressedCollective],
         *,
-        layout: BucketTrainer,
+        layout: Any,
         settings: Mapping[str, str | int | float | bool],
     ) -> None:
-        """`layout` is the trainer that has the buckets; `settings` say how they are compressed."""
+        """`layout` is the trainer that has the buckets; `settings` say how they are compressed.
+
+        Its `buckets()` are those of a step, in order; its `flat(arrays)` copies arrays that are like weights into such.
+        """
         super().__init__(trainer)
         self._collectives = tuple(collectives)
         self._layout, self._settings = layout, dict(settings)
@@ -185,7 +175,8 @@ class CompressedTrainer(WrappedTrainer):
 
     def flat(self, arrays: Weights) -> list[NDArray[Any]]:
         """Arrays in the order and shapes of the weights, as buckets; not collective."""
-        return self._layout.flat(arrays)
+        buckets: list[NDArray[Any]] = self._layout.flat(arrays)
+        return buckets
 
     def bucket_states(self) -> list[BucketState]:
         """Copies of what this rank keeps of each bucket, in the order of `flat`; not during a step."""

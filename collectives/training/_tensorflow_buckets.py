@@ -306,7 +306,7 @@ class PipelinedTrainer(TensorFlowTrainer):
 
 
 class CompressedBucketTrainer(TensorFlowTrainer):
-    """A trainer whose bucket is all of its staging, which never moves (`compression.BucketTrainer`)."""
+    """A trainer whose bucket is all of its staging, which never moves (`compression.CompressedTrainer`)."""
 
     def __init__(self, replica: Any, collectives: Sequence[Collective]) -> None:
         self._count = sum(_num_bytes(p) for o in replica.objectives for p in o.parameters) // 4  # float32

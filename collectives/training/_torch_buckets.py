@@ -217,7 +217,7 @@ class BucketExchange(NoExchange):
 
 
 class BucketTrainer(TorchTrainer):
-    """A replica whose gradients travel in buckets (`compression.BucketTrainer`)."""
+    """A replica whose gradients travel in buckets (`compression.CompressedTrainer`)."""
 
     exchanges: tuple[BucketExchange, ...]
 

@@ -16,8 +16,6 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Collective, InStep, Trainer
 from dlscale.collectives.buffers import check_buffers_match
 from dlscale.collectives.compression import (
-    BucketTrainer,
-    CarryingCollective,
     CompressedCollective,
     CompressedTrainer,
     Compression,
@@ -93,9 +91,7 @@ class CollectiveBackend(InStep):
             trainer = CheckedTrainer(trainer, first, every=training.check_every, names=replica.names())
         if compressed:
             compression = self._compression.settings()
-            return CompressedTrainer(
-                trainer, compressed, layout=cast(BucketTrainer, own), settings=compression
-            )
+            return CompressedTrainer(trainer, compressed, layout=own, settings=compression)
         return trainer
 
     def collective(self) -> Collective:
@@ -108,7 +104,7 @@ class CollectiveBackend(InStep):
             collective.close()
 
     def _compressed(self, collective: Collective) -> CompressedCollective:
-        return CompressedCollective(cast(CarryingCollective, collective), cast(Compressor, self.compressor))
+        return CompressedCollective(collective, cast(Compressor, self.compressor))
 
 
 def take_first_weights(replica: Replica, collective: Collective) -> None:

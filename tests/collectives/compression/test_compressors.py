@@ -51,14 +51,6 @@ def test_the_same_numbers_are_the_same_messages(compressor, ranks, gradients):
     np.testing.assert_array_equal(first, second)
 
 
-def test_a_bucket_of_another_size_starts_anew(compressor, ranks, gradients):
-    group = ranks(1)
-    group.average(compressor, [gradients(100)])
-    for state in group.states:
-        state.get("residual", np.zeros(0))[:] = np.nan
-    assert np.isfinite(group.average(compressor, [gradients(120)])).all()
-
-
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_no_number_is_not_hidden(compressor, ranks, gradients, value):
@@ -131,12 +123,6 @@ def test_qsgd_rounds_to_levels_and_is_right_on_average(ranks, gradients, levels,
     assert pair.num_bytes == [-(-count // 512) * (4 + 64 * bits)] * 2
 
 
-def test_qsgd_of_two_ranks_rounds_by_other_chances(ranks, gradients):
-    bucket, compressor = gradients(5000), Compression(compression="qsgd").compressor()
-    of_one = ranks(1).average(compressor, [bucket])
-    assert not np.array_equal(ranks(2).average(compressor, [bucket] * 2), of_one)
-
-
 def test_bfloat16_is_rounded_as_torch_does(gradients):
     torch = pytest.importorskip("torch")
     values = np.concatenate([gradients(5000), np.array([0, -0.0, np.inf, -np.inf, 3e38], np.float32)])
@@ -193,15 +179,11 @@ def test_a_wrong_option_is_one_line(options, words):
 
 
 @pytest.mark.parametrize(
-    ("training", "framework", "words"),
-    [
-        ({"pipelined": True}, "torch", "applied in its own step"),
-        ({"teams": 1}, "tensorflow", "travel after the last of them"),
-    ],
+    ("training", "framework"), [({"pipelined": True}, "torch"), ({"teams": 1}, "tensorflow")]
 )
-def test_what_does_not_go_together_is_one_line(training, framework, words):
+def test_what_does_not_go_together_is_refused(training, framework):
     compression = Compression(compression="topk")
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match="leave one of them out"):
         compression.check(Training(**training), framework=framework)
     compression.check(Training(), framework=framework)
     Compression().check(Training(**training), framework=framework)

@@ -8,6 +8,7 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.control import control_plane
+from dlscale.collectives.control.by_torch import packed, unpacked
 
 pytestmark = pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 
@@ -66,3 +67,39 @@ def test_another_number_of_ranks_than_was_asked_for_and_a_variable_that_is_missi
     monkeypatch.delenv("RANK")
     with pytest.raises(UsageError, match="torchrun started this process, but RANK is 'not set'"):
         control_plane(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        -(2**40),
+        0.1,
+        "\u00e9",
+        b"\0\xff",
+        (1, ("a", None), []),
+        [(0.5, {"x": 1}), {}],
+        {"b"},
+        {3: [1]},
+    ],
+)
+def test_values_arrive_as_they_were(value):
+    arrived = unpacked(packed(value))
+    assert (arrived, type(arrived)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    "array", [np.arange(6).reshape(2, 3).T, np.zeros((0, 4)), np.float64(0.1), np.array([1], np.uint16)]
+)
+def test_arrays_arrive_with_their_type_and_shape_and_can_be_written(array):
+    ((arrived, _),) = unpacked(packed([(array, 1)]))
+    assert (arrived.dtype, arrived.shape) == (array.dtype, array.shape)
+    assert np.array_equal(arrived, array)
+    assert arrived.ndim == 0 or arrived.flags.writeable
+
+
+@pytest.mark.parametrize("value", [object(), [print], {"a": 1j}, np.array([object()])])
+def test_nothing_else_travels(value):
+    with pytest.raises((TypeError, ValueError)):
+        unpacked(packed(value))
