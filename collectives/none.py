@@ -6,7 +6,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.collectives.backend import Backend, Trainer
+from dlscale.collectives.backend import Backend
 from dlscale.collectives.registry import read_options
 from dlscale.collectives.training.replica_trainer import StampedTrainer
 from dlscale.models.workload import ReplicaFactory, Shard
@@ -28,18 +28,13 @@ class NoneBackend(Backend):
 
     name = "none"
 
-    def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
+    def distribute(
+        self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False
+    ) -> StampedTrainer:
         """The replica as it is, with its own initial weights."""
         replica = factory(shard=shard, seed=seed, gate=gate)
         integration = importlib.import_module(f"dlscale.collectives.training._{replica.framework}")
-        trainer: Trainer = integration.alone(replica)
-        return trainer
-
-    def distribute_stamped(self, factory: ReplicaFactory, *, shard: Shard, seed: int) -> StampedTrainer:
-        """The replica of `distribute`, with steps that can be stamped; on a CPU."""
-        replica = factory(shard=shard, seed=seed)
-        integration = importlib.import_module(f"dlscale.collectives.training._{replica.framework}")
-        trainer: StampedTrainer = integration.stamped(replica)
+        trainer: StampedTrainer = integration.alone(replica)
         return trainer
 
     def close(self) -> None:

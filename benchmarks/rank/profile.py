@@ -46,7 +46,7 @@ def profile_rules(rules: Rules, trainer: StampedTrainer) -> Rules:
 def measure_profile(case: CaseRun) -> list[Gate]:
     """Time and stamp a training of one rank alone; its windows have both kinds of steps (`case.Measurement`)."""
     context = case.context
-    distribute = cast(NoneBackend, context.backend).distribute_stamped
+    distribute = cast(NoneBackend, context.backend).distribute
     with case.trainer(distribute) as (trainer, (replica,)):
         steps = ProfiledSteps(trainer)
         steady = measure(

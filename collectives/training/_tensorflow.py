@@ -129,11 +129,6 @@ def compiled_differentiation(replica: Any) -> Callable[..., Any]:
     return call
 
 
-def alone(replica: Any) -> TensorFlowTrainer:
-    """The replica as it is."""
-    return TensorFlowTrainer(replica, NoExchange())
-
-
 class TensorFlowStampedTrainer(TensorFlowTrainer):
     """A replica alone, whose steps can be stamped (`StampedTrainer`).
 
@@ -208,6 +203,6 @@ def _stamp(awaited: Sequence[Any]) -> Any:
         return tf.timestamp()
 
 
-def stamped(replica: Any) -> TensorFlowStampedTrainer:
-    """The replica as it is, with steps that can be stamped."""
+def alone(replica: Any) -> TensorFlowStampedTrainer:
+    """The replica as it is."""
     return TensorFlowStampedTrainer(replica)

@@ -209,11 +209,6 @@ def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(storage.nbytes() for storage in storages.values())
 
 
-def alone(replica: Any) -> TorchTrainer:
-    """The replica as it is."""
-    return TorchTrainer(replica, [NoExchange(objective) for objective in replica.objectives])
-
-
 class TorchStampedTrainer(TorchTrainer):
     """A replica alone, whose steps can be stamped (`StampedTrainer`); on a CPU.
 
@@ -261,6 +256,6 @@ class TorchStampedTrainer(TorchTrainer):
         self._passes.append((forward, time.perf_counter()))
 
 
-def stamped(replica: Any) -> TorchStampedTrainer:
-    """The replica as it is, with steps that can be stamped."""
+def alone(replica: Any) -> TorchStampedTrainer:
+    """The replica as it is."""
     return TorchStampedTrainer(replica)

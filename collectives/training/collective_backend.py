@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Collective, InStep, Trainer
+from dlscale.collectives.backend import Backend, Collective, Trainer
 from dlscale.collectives.buffers import check_buffers_match
 from dlscale.collectives.compression import (
     CompressedCollective,
@@ -48,7 +48,7 @@ def read_training(
     return training, compression, *read
 
 
-class CollectiveBackend(InStep):
+class CollectiveBackend(Backend):
     """Trains over its own collectives and hands out further ones (`Backend`)."""
 
     def __init__(

@@ -16,7 +16,7 @@ def make_trainer(framework, workload):
         framework=framework, preset="tiny", local_batch=2, source=Input()
     )
     replica = factory(shard=Shard(), seed=1)
-    return importlib.import_module(f"dlscale.collectives.training._{framework}").stamped(replica)
+    return importlib.import_module(f"dlscale.collectives.training._{framework}").alone(replica)
 
 
 @pytest.mark.parametrize(
