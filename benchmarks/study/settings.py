@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -68,12 +69,13 @@ class Option:
 
 
 def _setting(name: str, text: str) -> Any:
-    """The value in `text`, or those between `|`; of options what is valid TOML, else a string."""
+    """The value in `text`, or those between `|`; of options what is valid TOML and finite, else a string."""
     values: list[Any] = text.split("|")
     for place, word in enumerate([] if VARIABLE.fullmatch(name) else values):
         with suppress(ValueError):
             value = definitions.parse_tables(f"value = {word}")["value"]
-            values[place] = value if isinstance(value, str | int | float | bool) else word
+            is_one = isinstance(value, str | bool | int) or (isinstance(value, float) and isfinite(value))
+            values[place] = value if is_one else word
     return values if values[1:] else values[0]
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.optimize import curve_fit
 
 from dlscale.analysis.predict.backends import ExchangeRule, rule_of
-from dlscale.analysis.predict.calibrating import LINKS_OF, step_error
+from dlscale.analysis.predict.calibrating import step_error
 from dlscale.analysis.predict.calibration import Calibration, CalibrationPoint, calibrated, predicted_seconds
 from dlscale.analysis.predict.costs import serving_cost
 from dlscale.analysis.predict.exchange import NetworkExchange
@@ -29,6 +29,7 @@ from dlscale.analysis.predict.scenario import Scenario
 from dlscale.analysis.render.text import markdown
 from dlscale.analysis.text import size_text
 from dlscale.benchmarks.systems.system import load_system
+from dlscale.collectives import capabilities
 from tests.validation.law import law_efficiency
 from tests.validation.measured_hosts import BucketTime, MeasuredHosts, StepTime
 
@@ -111,7 +112,8 @@ class Predictor:
         )
 
     def _calibration(self, backend: str) -> Calibration:
-        links = LINKS_OF.get(backend, backend)
+        row = capabilities(backend)
+        links = row.predicted_as["torch"] if row.servers else backend
         if links not in self._calibrations:
             points = [
                 _point(bucket)
