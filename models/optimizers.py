@@ -5,10 +5,8 @@ Per parameter: w its weights, g its gradient (the mean over ranks), u its moment
     sgd    u <- m u + g                        w <- w - rate u
     adam   algorithm 1 of Kingma & Ba 2015, arXiv:1412.6980, with its defaults, as in torch
 
-Momentum correction (Goyal et al. 2017, arXiv:1706.02677, section 3, remark 2) is for updates that keep the rate inside
-the momentum, v <- m v + rate g, w <- w - v: there v has to be multiplied by (new rate / old rate) when the rate
-changes, or it goes on with the old one. With v = rate u that is the update above, which keeps the rate outside: a
-changed rate holds for the whole momentum at once, and there is nothing to correct.
+The rate stays outside the momentum, so that a changed one holds for all of it at once: the momentum correction of
+Goyal et al. 2017, arXiv:1706.02677, section 3, is for updates that keep the rate inside, and has nothing to do here.
 """
 
 from __future__ import annotations

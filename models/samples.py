@@ -3,10 +3,15 @@
 Which samples each rank trains on at each step, and dropout masks, are drawn with NumPy, so that they are the same in
 every framework. Images are (N, H, W, C), float32: the memory order in which both frameworks are fastest, and what a
 JPEG decoder gives. Torch sees them as (N, C, H, W) without moving them.
+
+A sample is held out, so that no training sees it, if a hash of its index (blake2b of 8 bytes, little-endian), as a
+number in [0, 1), is below the share. So the part is the same on every rank, for every number of ranks and in every
+framework, and it does not depend on the order in which others are drawn.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -17,64 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.models.held_out import training_samples
 from dlscale.models.parallel import Rows
 from dlscale.models.workload import Indices, Input, Preset, Shard
 
-
-def part_files(folder: Path, is_part: Callable[[str], Any]) -> list[Path]:
-    """The files of a folder whose names say that they are parts of its data, in the order of their names.
-
-    Raises UsageError for such a name of what is no file: a link to nothing, a folder, a FIFO.
-    """
-    names = sorted(name for name in os.listdir(folder) if not name.startswith(".") and is_part(name))
-    for name in names:
-        if not (folder / name).is_file():
-            raise UsageError(
-                f"{folder / name}: a part of the data by its name, and no file; copy the file there, or remove it"
-            )
-    return [folder / name for name in names]
-
-
-def shard_indices(
-    num_samples: int, *, shard: Shard, local_batch: int, seed: int, begin: int = 0
-) -> Iterator[NDArray[np.int64]]:
-    """Endless local batches of sample indices, [local_batch], from step `begin` on.
-
-    No overlap between ranks, no sample left out.
-
-    Picture one endless row of indices, epoch after epoch, each epoch shuffled by (seed, epoch) alike on all
-    ranks. Step s takes the next P * local_batch of them, and shard r takes the r-th piece. A step may reach
-    over the end of an epoch, so nothing is dropped where the sizes do not divide.
-    """
-
-    @lru_cache(maxsize=2)  # a batch touches at most the end of one epoch and the start of the next, mostly
-    def order(epoch: int) -> NDArray[np.int64]:
-        return np.random.default_rng((seed, epoch)).permutation(num_samples)
-
-    step = begin
-    while True:
-        first = (step * shard.count + shard.index) * local_batch
-        epochs, places = np.divmod(np.arange(first, first + local_batch), num_samples)
-        yield np.array([order(int(epoch))[place] for epoch, place in zip(epochs, places, strict=True)])
-        step += 1
-
-
-Mask = NDArray[np.uint8]
-
-
-def draw_masks(rng: np.random.Generator, shapes: Sequence[tuple[int, ...]], num_samples: int) -> list[Mask]:
-    """One mask of 0 (dropped) and 1 (kept) per shape, each (N, *shape); both are equally likely.
-
-    A keep probability of 1/2 needs one random bit per value, which is many times cheaper than a float.
-    """
-    counts = [num_samples * int(np.prod(shape)) for shape in shapes]
-    bits = np.unpackbits(np.frombuffer(rng.bytes(-(-sum(counts) // 8)), dtype=np.uint8))
-    pieces = np.split(bits[: sum(counts)], np.cumsum(counts)[:-1])
-    return [piece.reshape(num_samples, *shape) for piece, shape in zip(pieces, shapes, strict=True)]
-
-
 Arrays = tuple[NDArray[Any], ...]
+Mask = NDArray[np.uint8]
 
 ORDER_SEED = 20180523  # of the shuffled epochs; the same on every rank, or shards would overlap
 SYNTHETIC_SEED = 13
@@ -130,6 +82,74 @@ class DataModule(Protocol):
 
         With `gate` only what the networks cannot do without, for no randomness may differ between two calls.
         """
+
+
+def part_files(folder: Path, is_part: Callable[[str], Any]) -> list[Path]:
+    """The files of a folder whose names say that they are parts of its data, in the order of their names.
+
+    Raises UsageError for such a name of what is no file: a link to nothing, a folder, a FIFO.
+    """
+    names = sorted(name for name in os.listdir(folder) if not name.startswith(".") and is_part(name))
+    for name in names:
+        if not (folder / name).is_file():
+            raise UsageError(
+                f"{folder / name}: a part of the data by its name, and no file; copy the file there, or remove it"
+            )
+    return [folder / name for name in names]
+
+
+def held_out_samples(num_samples: int, *, share: float) -> Indices:
+    """The indices of the held-out samples, ascending."""
+    return np.flatnonzero(_held_out(num_samples, share))
+
+
+def training_samples(num_samples: int, *, share: float) -> Indices:
+    """The indices of all other samples, ascending."""
+    return np.flatnonzero(~_held_out(num_samples, share))
+
+
+def _held_out(num_samples: int, share: float) -> NDArray[np.bool_]:
+    if not share:
+        return np.zeros(num_samples, bool)
+    digests = b"".join(
+        hashlib.blake2b(index.to_bytes(8, "little"), digest_size=8).digest() for index in range(num_samples)
+    )
+    return np.asarray(np.frombuffer(digests, dtype="<u8") / 2.0**64 < share)
+
+
+def shard_indices(
+    num_samples: int, *, shard: Shard, local_batch: int, seed: int, begin: int = 0
+) -> Iterator[Indices]:
+    """Endless local batches of sample indices, [local_batch], from step `begin` on.
+
+    No overlap between ranks, no sample left out.
+
+    Picture one endless row of indices, epoch after epoch, each epoch shuffled by (seed, epoch) alike on all
+    ranks. Step s takes the next P * local_batch of them, and shard r takes the r-th piece. A step may reach
+    over the end of an epoch, so nothing is dropped where the sizes do not divide.
+    """
+
+    @lru_cache(maxsize=2)  # a batch touches at most the end of one epoch and the start of the next, mostly
+    def order(epoch: int) -> Indices:
+        return np.random.default_rng((seed, epoch)).permutation(num_samples)
+
+    step = begin
+    while True:
+        first = (step * shard.count + shard.index) * local_batch
+        epochs, places = np.divmod(np.arange(first, first + local_batch), num_samples)
+        yield np.array([order(int(epoch))[place] for epoch, place in zip(epochs, places, strict=True)])
+        step += 1
+
+
+def draw_masks(rng: np.random.Generator, shapes: Sequence[tuple[int, ...]], num_samples: int) -> list[Mask]:
+    """One mask of 0 (dropped) and 1 (kept) per shape, each (N, *shape); both are equally likely.
+
+    A keep probability of 1/2 needs one random bit per value, which is many times cheaper than a float.
+    """
+    counts = [num_samples * int(np.prod(shape)) for shape in shapes]
+    bits = np.unpackbits(np.frombuffer(rng.bytes(-(-sum(counts) // 8)), dtype=np.uint8))
+    pieces = np.split(bits[: sum(counts)], np.cumsum(counts)[:-1])
+    return [piece.reshape(num_samples, *shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 class LocalBatches:

@@ -126,8 +126,8 @@ class Input:
     """The source of local batches: a data file or folder, or fixed resident tensors (`synthetic`).
 
     `skip_bad`: a sample that cannot be read is left out and counted, instead of ending the training. `held_out` is the
-    share of the samples that no batch has, for measuring the quality of what was trained (`held_out.py`). Trainings
-    with another `order` see the samples in another one.
+    share of the samples that no batch has, for measuring quality. Trainings with another `order` see the samples in
+    another one.
     """
 
     path: Path | None = None
@@ -141,16 +141,16 @@ class Input:
         return self.path is None
 
 
-class Objective(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
     """One mean loss over a local batch, and the parameters that it, alone, is differentiated for.
 
     How the loss is computed is between a framework's replicas and its integration.
     """
 
-    @property
-    def parameters(self) -> Sequence[Any]: ...
-    @property
-    def optimizer(self) -> Any: ...
+    names: tuple[str, ...]  # of the parameters
+    parameters: tuple[Any, ...]
+    optimizer: Any
 
 
 class Replica(Protocol):
@@ -226,9 +226,6 @@ class Replica(Protocol):
 
     def predict(self, *samples: NDArray[Any]) -> NDArray[Any]:
         """(N, ...) of samples as `samples.Samples.read` gives them, as after training: without dropout."""
-
-    def forward_flops(self) -> int:
-        """Floating-point operations of `outputs` per sample, counted by the framework's own means."""
 
     def num_skipped(self) -> int:
         """Samples that were left out because they could not be read (`Input.skip_bad`)."""

@@ -16,7 +16,6 @@ from dlscale.benchmarks.records.spool import Event, MeasuredWindow, boot_id
 
 if TYPE_CHECKING:
     from dlscale.collectives.neighbours import CarriedNeighbours
-    from dlscale.models.frameworks import GpuModule
 
 
 class Observer:
@@ -184,7 +183,7 @@ class GpuMemoryMeter(Observer):
     What gates and audits take for a moment is left out; what audits keep on the GPU while windows run counts.
     """
 
-    def __init__(self, gpu: GpuModule) -> None:
+    def __init__(self, gpu: Any) -> None:
         self._gpu = gpu
         self._most = GpuMemory(allocated_bytes=0)
 

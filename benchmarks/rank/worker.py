@@ -76,12 +76,9 @@ def _report(spool: SpoolWriter, error: BaseException) -> None:
 
     from dlscale.base.errors import UsageError
     from dlscale.benchmarks.records.spool import RankError
-    from dlscale.models.frameworks import gpu_is_lost
 
     text = (str(error) or type(error).__name__).splitlines()[0]
-    if short := gpu_is_lost(error):
-        text = short
-    elif not isinstance(error, UsageError):
+    if not isinstance(error, UsageError):
         text = f"{type(error).__name__}: {text}"
     spool.write(RankError(time=time.time(), message=text, traceback=traceback.format_exc()))
 

@@ -43,7 +43,7 @@ class Target(Frozen):
 
     metric: Text  # of the workload's `quality.METRICS`
     threshold: float
-    held_out: float = Field(gt=0, lt=1)  # share of the samples (`models/held_out.py`)
+    held_out: float = Field(gt=0, lt=1)  # share of the samples (`models/samples.py`)
     evaluate_every: Count  # steps
     max_seconds: PositiveFloat  # training and evaluating; then the training ends short of the target
     max_samples: Count | None = where_given(None)  # likewise, over all ranks

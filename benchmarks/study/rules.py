@@ -20,7 +20,6 @@ from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Counts, Duration
 from dlscale.base.strings import Text
 from dlscale.benchmarks.records.cell import LearningRateScaling, Target
-from dlscale.models.held_out import held_out_samples
 from dlscale.models.optimizers import (
     Momentum,
     OptimizerName,
@@ -29,6 +28,7 @@ from dlscale.models.optimizers import (
     check_ascending,
     optimizer_rule,
 )
+from dlscale.models.samples import held_out_samples
 from dlscale.models.workload import Input, Preset, Workload
 
 Steps = Annotated[NonNegativeInt, Field(le=10**12)]

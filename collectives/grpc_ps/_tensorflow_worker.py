@@ -130,7 +130,7 @@ class ServedTrainer(KeptByServers, ReplicaTrainer):
                 with tf.variable_creator_scope(local_statistics(cluster.device)):
                     super().__init__(make_replica())
                 refuse_compiled(self._replica.compiled)
-                self._fed, _ = self._replica.placeholders()
+                self._fed = self._replica.placeholders()
                 self._global_step = tf.compat.v1.train.get_or_create_global_step()
                 self._step, self._loss_tensors = self._make_step()
             self._session = self._open()

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import re
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import Any
 
 from dlscale.base.errors import UsageError, unknown
 
@@ -47,47 +46,13 @@ GPU_HELP = "see docs/gpu.md"
 TORCH_GPUS = ("cuda", "xpu")  # torch's names: GPUs of NVIDIA and, by ROCm, of AMD; of Intel
 
 
-class GpuModule(Protocol):
-    """The interface of `_torch_gpu` and `_tensorflow_gpu`."""
+def gpu_module(framework: str) -> Any:
+    """What a framework knows of GPUs: `_torch_gpu` or `_tensorflow_gpu`, whose functions both have.
 
-    def names(self) -> list[str]:
-        """Names of the GPUs that this process may use, in the driver's order."""
-
-    def version(self) -> str:
-        """The framework's, with the build."""
-
-    def libraries(self) -> dict[str, str]:
-        """Versions of what the framework brings along for GPUs."""
-
-    def exchange_library(self) -> tuple[str, str]:
-        """The backend between GPUs that the framework was built with, and its library's name; empty without any."""
-
-    def without_tf32(self) -> list[str]:
-        """Names of the GPUs that this process may use and that do not round to TF32 where they are told to."""
-
-    def take(self, local_rank: int, *, tf32: bool = False) -> None:
-        """From now on this process computes on its own GPU. Raises UsageError if there is none for it, or no TF32.
-
-        `tf32`: whether products of float32 may round their factors to TF32, 10 bits after the point in place of 23.
-        """
-
-    def peak_memory(self) -> dict[str, int]:
-        """The most of the GPU's memory that was taken since `forget_peak_memory`, and what the framework knows beside.
-
-        allocated_bytes: of all tensors. reserved_bytes: taken from the driver for them. total_bytes: of the GPU.
-        """
-
-    def forget_peak_memory(self) -> None:
-        """From now on the most is what is taken now, or will be."""
-
-    def identity(self) -> str:
-        """The UUID of the GPU that was taken, or its PCI bus: two processes of a machine with one GPU say the same."""
-
-
-def gpu_module(framework: str) -> GpuModule:
-    """What a framework knows of GPUs. Imports the framework. Raises UsageError if it is unknown or not installed."""
+    Imports the framework. Raises UsageError if it is unknown or not installed.
+    """
     framework_module(framework)  # says what is wrong
-    return cast(GpuModule, importlib.import_module(f"dlscale.models.frameworks._{framework}_gpu"))
+    return importlib.import_module(f"dlscale.models.frameworks._{framework}_gpu")
 
 
 def check_between_gpus(backend: str, framework: str) -> None:
@@ -105,10 +70,8 @@ def check_between_gpus(backend: str, framework: str) -> None:
 
 def repeatable(framework: str, *, device: str) -> contextlib.AbstractContextManager[None]:
     """Within it gradients are the same each time, also on GPUs of torch: for checks, not for what is timed."""
-    if (framework, device) != ("torch", "gpu"):
-        return contextlib.nullcontext()
-    module = importlib.import_module("dlscale.models.frameworks._torch_gpu")
-    return cast(contextlib.AbstractContextManager[None], module.repeatable())
+    on_gpu: Any = (framework, device) == ("torch", "gpu")
+    return gpu_module("torch").repeatable() if on_gpu else contextlib.nullcontext()
 
 
 TF32_CAPABILITY = (8, 0)  # of NVIDIA's GPUs that have it; frameworks switch nothing of the kind on others
@@ -139,24 +102,6 @@ def gpu_of(local_rank: int, *, num_gpus: int, framework: str) -> int:
     return local_rank if num_gpus > 1 else 0
 
 
-_LOST = re.compile(
-    r"no (?:CUDA|ROCm|HIP)-capable device|(?:GPU|device)(?: is)? lost|DEVICE_LOST|fallen off the bus|"
-    r"unspecified launch failure|uncorrectable (?:NVLink|ECC) error|hardware stack error",
-    re.I,
-)
-
-
-def gpu_is_lost(error: BaseException) -> str:
-    """What happened and where to look, by a framework's `error` of a GPU that disappeared or broke; else empty."""
-    lines = [line.strip() for line in str(error).splitlines() if _LOST.search(line)]
-    if not lines:
-        return ""
-    return (
-        f"the GPU disappeared or failed: {lines[0]}; look for it in the node's kernel log (dmesg; NVIDIA's are Xid), "
-        "and leave the node out"
-    )
-
-
 def taken_gpu(framework: str, workers: Any, *, machine: str) -> str:
     """What names the GPU that this rank has taken; collective. Raises UsageError on all ranks if two have one GPU.
 
@@ -164,12 +109,11 @@ def taken_gpu(framework: str, workers: Any, *, machine: str) -> str:
     """
     gpus: list[tuple[str, str]] = workers.allgather((machine, gpu_module(framework).identity()))
     for place in gpus:
-        (_, gpu), sharing = place, [rank for rank, other in enumerate(gpus) if other == place]
+        sharing = [str(rank) for rank, other in enumerate(gpus) if other == place]
         if len(sharing) > 1:
             raise UsageError(
-                f"ranks {' and '.join(map(str, sharing))} were to train on GPUs of their own, but all have GPU {gpu}; "
-                "start one rank per GPU, and have the launcher show each rank its own GPU, or all of the node's; "
-                f"{GPU_HELP}"
+                f"ranks {' and '.join(sharing)} were to train on GPUs of their own, but all have GPU {place[1]}; start "
+                f"one rank per GPU, and have the launcher show each rank its own GPU, or all of the node's; {GPU_HELP}"
             )
-    own: int = workers.Get_rank()
-    return gpus[own][1]
+    own: str = gpus[workers.Get_rank()][1]
+    return own

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,13 @@ from dlscale.models.frameworks import _tensorflow_optimizers, gpu_module
 from dlscale.models.frameworks._tensorflow_layers import Network
 from dlscale.models.frameworks._tensorflow_replica import (
     Batch,
-    TensorFlowObjective,
     TensorFlowProgram,
     TensorFlowReplica,
     Update,
 )
 from dlscale.models.frameworks.replica import factory_of
 from dlscale.models.samples import LocalBatches
-from dlscale.models.workload import NUM_DRAWN, Execution, ReplicaFactory, State, Weights, counted
+from dlscale.models.workload import Execution, Objective, ReplicaFactory, Weights
 
 
 def prepare(
@@ -46,11 +45,11 @@ def prepare(
 
 def objective(
     network: Network, make_optimizer: Callable[[], Any], *, gate: bool, prefix: str = ""
-) -> TensorFlowObjective:
+) -> Objective:
     """A loss differentiated for all of `network`; the gate's optimizer is plain SGD of rate 1."""
     pairs = zip(network.names, network.ordered, strict=True)
     trained = {name: variable for name, variable in pairs if variable.trainable}
-    return TensorFlowObjective(
+    return Objective(
         names=tuple(prefix + name for name in trained),
         parameters=tuple(trained.values()),
         optimizer=_tensorflow_optimizers.Sgd(1.0) if gate else make_optimizer(),
@@ -77,21 +76,11 @@ class GraphReplica(TensorFlowReplica):
     def __init__(self, program: TensorFlowProgram, batches: LocalBatches, execution: Execution) -> None:
         super().__init__(program, batches, execution)
         self._session: Any = None
-        self._peeked: Batch | None = None  # the first batch, if it was drawn for its shapes
         self._given = [np.zeros(variable.shape, np.float32) for variable in self._parameters()]
 
     def _as_batch(self, arrays: Sequence[NDArray[Any]]) -> Batch:
         """The arrays, to be fed."""
         return tuple(arrays)
-
-    def _read_samples(self) -> Iterator[Batch]:
-        return self._batches.samples()
-
-    def next_batch(self) -> Batch:
-        if self._peeked is not None:
-            batch, self._peeked = self._peeked, None
-            return batch
-        return super().next_batch()
 
     def differentiate(
         self, *batch: Any, wrapped: Callable[[Any], Any] = lambda tape: tape
@@ -112,10 +101,11 @@ class GraphReplica(TensorFlowReplica):
             "warm_up_samples and decay_samples over grpc_ps"
         )
 
-    def placeholders(self) -> tuple[list[Any], Batch]:
-        """(what a local batch is fed to, the local batch that it was made like, which is the next one still)."""
-        batch = self._peeked = self.next_batch()
-        return [tf.compat.v1.placeholder(array.dtype, array.shape) for array in batch], batch
+    def placeholders(self) -> list[Any]:
+        """What local batches are fed to, made like the first one."""
+        batch = self.next_batch()
+        self._batches.begin_at(0)
+        return [tf.compat.v1.placeholder(array.dtype, array.shape) for array in batch]
 
     def run_in(self, session: Any, *, first: bool) -> None:
         """From now on the weights are those of `session`, which with `first` gets those that it was given."""
@@ -126,11 +116,6 @@ class GraphReplica(TensorFlowReplica):
 
     def weights(self) -> Weights:
         return [weight.copy() for weight in self._given] if self._session is None else super().weights()
-
-    def state(self) -> State:
-        """Copies of all that the next steps depend on; a batch drawn for its shapes is the next one still."""
-        state = super().state()
-        return state if self._peeked is None else state | {NUM_DRAWN: counted(0)}
 
     def _kept_by_optimizers(self) -> dict[str, Any]:
         with self._session.graph.as_default():  # where they look for it

@@ -8,7 +8,7 @@ remember comes back as a list of updates, which the trainer of the step assigns.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,23 +17,12 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.models.frameworks._tensorflow_layers import Network
-from dlscale.models.frameworks.replica import BatchedReplica
-from dlscale.models.samples import Arrays, LocalBatches
-from dlscale.models.weights import Initial
+from dlscale.models.frameworks.replica import BatchedReplica, Program
+from dlscale.models.samples import LocalBatches
 from dlscale.models.workload import Execution, State, Weights, check_names
 
 Batch = tuple[Any, ...]  # of tf.Tensor
 Update = tuple[Any, Any]  # (variable, its next value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorFlowObjective:
-    """The parameters that one loss, alone, is differentiated for, and their optimizer (`workload.Objective`)."""
-
-    names: tuple[str, ...]
-    parameters: tuple[Any, ...]
-    optimizer: Any  # one of _tensorflow_optimizers
 
 
 class Forward(NamedTuple):
@@ -44,17 +33,10 @@ class Forward(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorFlowProgram:
-    """A workload's networks and objectives, before they have weights and batches."""
+class TensorFlowProgram(Program):
+    """A workload's networks and objectives; their optimizers are of `_tensorflow_optimizers`."""
 
-    networks: Sequence[Network]
-    objectives: Sequence[TensorFlowObjective]
-    initial: Initial | None = None
-    first_weights: Callable[[int], Weights] | None = None  # by seed; None: `initial` draws them
     forward: Callable[..., Forward]  # (*batch), while training
-    outputs: Callable[..., Sequence[Any]]  # (*batch) -> what the networks make of it, while training
-    predict: Callable[..., Any]  # (*samples) -> (N, ...), with running statistics and without dropout
-    schedule: Callable[[int], float] | None = None  # what rates are multiplied by, by the number of the step
     autograph: bool = False  # whether the networks' Python may branch on tensors; tracing takes twice as long
 
 
@@ -87,33 +69,6 @@ class TensorFlowReplica(BatchedReplica):
     def _as_batch(self, arrays: Sequence[NDArray[Any]]) -> Batch:
         """Tensors. Copied: lent by DLPack, memory that is not aligned to 64 bytes aborts the process."""
         return tuple(tf.constant(array) for array in arrays)
-
-    def _read_samples(self) -> Iterator[Batch]:
-        """By a tf.data pipeline that runs when it is asked. What reading raises is raised, not TensorFlow's account."""
-        errors: list[Exception] = []
-
-        def generate() -> Iterator[Arrays]:
-            try:
-                yield from elements
-            except Exception as error:
-                errors.append(error)
-                raise
-
-        elements = self._batches.samples()
-        first = next(elements)
-        signature = tuple(tf.TensorSpec(array.shape, array.dtype) for array in first)
-        # The default options fetch ahead in TensorFlow's only thread for operations, and can wait for it for ever.
-        options = tf.data.Options()
-        options.autotune.enabled = False
-        options.threading.private_threadpool_size = 1
-        following = tf.data.Dataset.from_generator(generate, output_signature=signature).with_options(options)
-        yield self._as_batch(first)
-        try:
-            yield from following
-        except tf.errors.OpError:
-            if not errors:
-                raise
-        raise errors[0]
 
     def forward(self, *batch: Any) -> Forward:
         """One pass through the networks, in the precision asked for."""
@@ -219,9 +174,6 @@ class TensorFlowReplica(BatchedReplica):
         outputs = self._predict(*self._as_batch(samples))
         result: NDArray[np.float32] = tf.cast(outputs, tf.float32).numpy()
         return result
-
-    def forward_flops(self) -> int:
-        return flops_in(self.traced(self.program.outputs), self.next_batch())
 
     def _as_computed(self, batch: Sequence[Any]) -> list[Any]:
         """Real numbers in the precision of the computation: layers follow the type of their input."""

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from dlscale.models.frameworks import _torch_gpu, gpu_module
@@ -26,10 +25,9 @@ from dlscale.models.frameworks._torch_state import (
     view_slots,
     write_state,
 )
-from dlscale.models.frameworks.replica import BatchedReplica, factory_of
+from dlscale.models.frameworks.replica import BatchedReplica, Program, factory_of
 from dlscale.models.samples import Arrays, LocalBatches
-from dlscale.models.weights import Initial
-from dlscale.models.workload import Execution, ReplicaFactory, State, Weights
+from dlscale.models.workload import Execution, Objective, ReplicaFactory, State, Weights
 
 Batch = tuple[torch.Tensor, ...]
 SHARE = "share_of_rate"  # in a group of an optimizer: its learning rate, relative to that of the first one
@@ -40,33 +38,24 @@ DEVICES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TorchObjective:
-    """A loss module and the parameters that it, alone, is differentiated for (`workload.Objective`).
+class TorchObjective(Objective):
+    """A loss module with its parameters.
 
     `keeps_graph`: a later objective's loss goes back through this one's forward pass, which must not be
     freed by the first backward pass.
     """
 
     loss: nn.Module  # forward(*batch) -> mean loss over the local batch, a scalar
-    names: tuple[str, ...]
-    parameters: tuple[nn.Parameter, ...]
-    optimizer: torch.optim.Optimizer
     keeps_graph: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TorchProgram:
-    """A workload's networks and objectives, before they have weights and batches."""
+class TorchProgram(Program):
+    """A workload's networks and objectives. `units` have weights that are gathered together where ranks share them.
 
-    networks: Sequence[nn.Module]
-    objectives: Sequence[TorchObjective]
-    initial: Initial | None = None
-    first_weights: Callable[[int], Weights] | None = None  # by seed; None: `initial` draws them
-    outputs: Callable[..., Sequence[torch.Tensor]]  # (*batch) -> what the networks make of it, while training
-    predict: Callable[..., torch.Tensor]  # (*samples) -> (N, ...), by networks in evaluation mode
-    schedule: Callable[[int], float] | None = None  # what rates are multiplied by, by the number of the step
-    # Modules whose weights are gathered together where ranks share them, none inside of another, in forward order;
-    # none are named: found among the networks' layers.
+    None of them is inside of another, and they are in forward order; unnamed, they are found among the layers.
+    """
+
     units: Sequence[nn.Module] = ()
 
 
@@ -157,14 +146,6 @@ class TorchReplica(BatchedReplica):
             tensors.append(_on_gpu(tensor) if self.device == "gpu" else tensor)
         return tuple(tensors)
 
-    def _read_samples(self) -> Iterator[Batch]:
-        loader = DataLoader(
-            _Endless(self._batches),
-            batch_size=None,
-            collate_fn=self._as_batch,  # type: ignore[arg-type]  # without batches it gets a sample
-        )
-        return iter(loader)
-
     def weights(self) -> Weights:
         return [canonical(parameter) for parameter in self._parameters()]
 
@@ -241,13 +222,6 @@ class TorchReplica(BatchedReplica):
             network.train()
         return outputs
 
-    def forward_flops(self) -> int:
-        """Floating-point operations of `outputs` per sample, as torch counts them."""
-        batch = self.next_batch()
-        with self._statistics_kept(), flop_counter() as counter, torch.no_grad():
-            self.program.outputs(*batch)
-        return int(counter.get_total_flops()) // len(batch[0])
-
     @contextmanager
     def _statistics_kept(self) -> Iterator[None]:
         """Batch norm remembers nothing of what passes through the networks meanwhile."""
@@ -289,16 +263,6 @@ def _executed(loss: nn.Module, execution: Execution) -> nn.Module:
         # What a network of the user's draws at random is what it would draw without: audits replay steps so.
         loss.compile(options={"fallback_random": True})
     return loss
-
-
-class _Endless(IterableDataset[Arrays]):
-    """Local batches of samples as torch's DataLoader wants them."""
-
-    def __init__(self, batches: LocalBatches) -> None:
-        self._batches = batches
-
-    def __iter__(self) -> Iterator[Arrays]:
-        return self._batches.samples()
 
 
 def _on_gpu(tensor: torch.Tensor) -> torch.Tensor:

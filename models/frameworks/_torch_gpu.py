@@ -123,8 +123,3 @@ def repeatable() -> Iterator[None]:
 def current() -> torch.device:
     """The GPU that was taken."""
     return torch.device(KIND, _gpus().current_device())
-
-
-def event() -> Any:
-    """A mark that can be set among the GPU's work, and says when it was reached."""
-    return _gpus().Event(enable_timing=True)

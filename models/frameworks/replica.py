@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
-from dlscale.models.weights import draw_initial
+from dlscale.models.weights import Initial, draw_initial
 from dlscale.models.workload import (
     NUM_DRAWN,
     WEIGHT,
     Execution,
     Indices,
     Input,
+    Objective,
     Preset,
     Replica,
     ReplicaFactory,
@@ -23,6 +25,19 @@ from dlscale.models.workload import (
     Weights,
     counted,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A workload's networks and objectives, before they have weights and batches; a framework adds what it needs."""
+
+    networks: Sequence[Any]
+    objectives: Sequence[Any]  # `workload.Objective`
+    initial: Initial | None = None
+    first_weights: Callable[[int], Weights] | None = None  # by seed; None: `initial` draws them
+    outputs: Callable[..., Sequence[Any]]  # (*batch) -> what the networks make of it, while training
+    predict: Callable[..., Any]  # (*samples) -> (N, ...), with running statistics and without dropout
+    schedule: Callable[[int], float] | None = None  # what rates are multiplied by, by the number of the step
 
 
 def factory_of(
@@ -43,34 +58,20 @@ def factory_of(
     if execution.learning_rate is not None:
         preset = replace(preset, learning_rate=execution.learning_rate)
 
+    def with_rule(objective: Objective) -> Objective:
+        made = named_optimizer(execution.optimizer, objective.parameters, learning_rate=preset.learning_rate)
+        return replace(objective, optimizer=made)
+
     def factory(*, shard: Shard, seed: int, gate: bool = False, drawn: bool = True) -> Replica:
         part = {}
         if shard.neighbours:
             preset.rows(shard.neighbours)  # refuses what stays whole
             part = {"neighbours": shard.neighbours}
         program = make_program(preset, gate=gate, **part)
-        if (rule := execution.optimizer) and not gate:
-            program = replace(
-                program,
-                objectives=[
-                    replace(
-                        objective,
-                        optimizer=named_optimizer(
-                            rule, objective.parameters, learning_rate=preset.learning_rate
-                        ),
-                    )
-                    for objective in program.objectives
-                ],
-            )
-        batches = LocalBatches(
-            data,
-            preset=preset,
-            local_batch=local_batch,
-            source=source,
-            shard=shard,
-            seed=seed,
-            gate=gate,
-        )
+        if execution.optimizer and not gate:
+            program = replace(program, objectives=[*map(with_rule, program.objectives)])
+        given: dict[str, Any] = {"preset": preset, "local_batch": local_batch, "source": source}
+        batches = LocalBatches(data, shard=shard, seed=seed, gate=gate, **given)
         replica = make_replica(program, batches, execution)
         if drawn:
             replica.draw_weights(seed)
@@ -80,50 +81,38 @@ def factory_of(
 
 
 class BatchedReplica(Replica):
-    """The part of a replica that is not its framework's: an endless source of local batches.
+    """The part of a replica that is not its framework's: an endless source of local batches."""
 
-    `program` is the framework's: `objectives`, what draws their first weights, and `schedule`, by the number of the
-    step what the learning rate is multiplied by.
-    """
-
-    objectives: Sequence[Any]  # with `names` of their weights
-
-    def __init__(self, program: Any, batches: LocalBatches, execution: Execution) -> None:
-        self.program, self.objectives = program, tuple(program.objectives)
+    def __init__(self, program: Program, batches: LocalBatches, execution: Execution) -> None:
+        self.program: Any = program
+        self.objectives = program.objectives
         self.device, self.compiled = execution.device, execution.compiled
-        self._batches = batches
-        fixed = batches.fixed
-        self._samples = self._read_samples() if fixed is None else repeat(self._as_batch(fixed))
+        self._batches, fixed = batches, batches.fixed
+        self._samples = (
+            map(self._as_batch, batches.samples()) if fixed is None else repeat(self._as_batch(fixed))
+        )
         self._losses: Sequence[Any] = ()
         self._full_rate = self._read_rate() if program.schedule else 0.0
 
-    def _as_batch(self, arrays: Arrays) -> tuple[Any, ...]:
-        """Arrays as the networks take them."""
-        raise NotImplementedError
+    @abstractmethod
+    def _as_batch(self, arrays: Arrays) -> tuple[Any, ...]: ...  # as the networks take them
 
-    def _read_samples(self) -> Iterator[tuple[Any, ...]]:
-        """Endless samples of local batches."""
-        raise NotImplementedError
+    @abstractmethod
+    def _read_state(self) -> State: ...  # copies of what networks and optimizers keep
 
-    def _read_state(self) -> State:
-        """Copies of what networks and optimizers keep."""
-        raise NotImplementedError
+    @abstractmethod
+    def _write_state(self, state: State) -> None: ...  # raises UsageError for that of others
 
-    def _write_state(self, state: State) -> None:
-        """Overwrite it. Raises UsageError if it is that of others."""
-        raise NotImplementedError
+    @abstractmethod
+    def _read_rate(self) -> float: ...  # of the first optimizer
 
-    def _read_rate(self) -> float:
-        """The rate of the first optimizer."""
-        raise NotImplementedError
+    @abstractmethod
+    def _write_rate(self, learning_rate: float) -> None: ...  # of all optimizers, from the next update on
 
-    def _write_rate(self, learning_rate: float) -> None:
-        """From the next update on, all optimizers have that rate."""
-        raise NotImplementedError
-
-    def _views(self) -> Weights:
-        """The trainable weights in their own memory, as far as that can be seen, and in its order."""
-        raise NotImplementedError
+    @abstractmethod
+    def _views(
+        self,
+    ) -> Weights: ...  # trainable weights in their own memory, where it can be seen, and its order
 
     def draw_weights(self, seed: int) -> None:
         """Begin with the first weights of that seed."""

@@ -20,7 +20,6 @@ from dlscale.base.errors import UsageError
 from dlscale.models.frameworks._tensorflow_optimizers import Optimizer, Sgd
 from dlscale.models.frameworks._tensorflow_replica import (
     Forward,
-    TensorFlowObjective,
     TensorFlowProgram,
     flops_in,
 )
@@ -29,7 +28,7 @@ from dlscale.models.own.data import OwnSamples, read_good
 from dlscale.models.own.file import SAME, SUM, UNREPEATABLE, OwnFile
 from dlscale.models.own.sources import open_source
 from dlscale.models.samples import Arrays
-from dlscale.models.workload import Execution, Preset, Weights
+from dlscale.models.workload import Execution, Objective, Preset, Weights
 
 BUFFER_SEED = 7  # of what a network draws for itself besides trainable weights: the same on every rank
 POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp64": "float64"}
@@ -115,7 +114,7 @@ def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..
         return TensorFlowProgram(
             networks=[network],
             objectives=[
-                TensorFlowObjective(
+                Objective(
                     names=tuple(variable.path for variable in network.network.trainable_variables),
                     parameters=network.trained,
                     optimizer=Sgd(1.0) if gate else _optimizer(own, network.network, preset.learning_rate),

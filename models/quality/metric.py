@@ -14,14 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.models.held_out import held_out_samples
-from dlscale.models.samples import Arrays, BadSample, DataModule, Samples
+from dlscale.models.samples import Arrays, BadSample, DataModule, Samples, held_out_samples
 from dlscale.models.workload import Input, Preset, Shard
 
 PIECE = 64  # samples that a network is given at once
-KEPT_BYTES = (
-    256 << 20
-)  # of held-out samples in the memory of a rank; further ones are read at every evaluation
+KEPT_BYTES = 256 << 20  # of held-out samples in a rank's memory; further ones are read at every evaluation
 
 Predict = Callable[..., NDArray[Any]]  # `Replica.predict`
 Measured = Mapping[str, NDArray[Any]]
@@ -122,13 +119,10 @@ class HeldOut:
     def _read(self, number: int) -> Arrays | None:
         if number in self._kept:
             return self._kept[number]
-        indices = self._pieces[number]
-        arrays, bad = read_usable(self._quality, self._samples, indices, skip_bad=self._skip_bad)
+        arrays, bad = read_usable(self._quality, self._samples, self._pieces[number], skip_bad=self._skip_bad)
         self.bad |= bad
-        if arrays is None:
-            return None
-        size = sum(array.nbytes for array in arrays)
-        if self._kept_bytes + size <= KEPT_BYTES:
+        size = sum(array.nbytes for array in arrays or ())
+        if arrays and self._kept_bytes + size <= KEPT_BYTES:
             self._kept[number] = arrays
             self._kept_bytes += size
         return arrays

@@ -72,8 +72,8 @@ def mean_halved():
 
 
 def evaluated_on_training_samples():
-    from dlscale.models.held_out import training_samples
     from dlscale.models.quality import metric
+    from dlscale.models.samples import training_samples
 
     metric.held_out_samples = lambda count, share: training_samples(count, share=share)[: int(count * share)]
 

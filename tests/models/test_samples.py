@@ -1,16 +1,19 @@
 """Local batches of a shard: nothing twice, nothing lost, and bad samples left out without anybody waiting."""
 
 import itertools
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dlscale.base.errors import UsageError
 from dlscale.models.hep_cnn import WORKLOAD
-from dlscale.models.samples import BadSample, LocalBatches
+from dlscale.models.samples import BadSample, LocalBatches, held_out_samples, shard_indices, training_samples
 from dlscale.models.workload import Input, Shard
 
 PRESET = replace(WORKLOAD.preset("tiny"), input_shape=(1, 1, 1))
@@ -123,3 +126,61 @@ def test_it_goes_on_at_any_step(num_drawn):
     assert [rest.step_inputs()[0][0] for _ in range(5)] == drawn[num_drawn:]
     assert numbers.num_skipped == 2 * num_drawn
     assert rest.num_drawn == num_drawn + 5
+
+
+@given(
+    num_samples=st.integers(1, 60),
+    num_shards=st.integers(1, 7),
+    local_batch=st.integers(1, 9),
+    epochs=st.integers(1, 3),
+)
+def test_no_sample_is_left_out_and_none_is_taken_twice_in_an_epoch(
+    num_samples, num_shards, local_batch, epochs
+):
+    num_steps = -(-num_samples * epochs // (num_shards * local_batch))
+    rows = []
+    for index in range(num_shards):
+        shard = Shard(index=index, count=num_shards)
+        steps = shard_indices(num_samples, shard=shard, local_batch=local_batch, seed=3)
+        rows.append(list(itertools.islice(steps, num_steps)))
+    # In the order of the row: step by step, and shard by shard within a step.
+    row = np.concatenate([shard for step in zip(*rows, strict=True) for shard in step])
+    for epoch in range(epochs):
+        part = row[epoch * num_samples : (epoch + 1) * num_samples]
+        assert sorted(part) == list(range(num_samples))
+
+
+def test_epochs_are_shuffled_anew():
+    first, second = (taken(batches(local_batch=100), 2)[begin : begin + 100] for begin in (0, 100))
+    assert sorted(first) == sorted(second)
+    assert first != second
+
+
+def test_every_sample_is_in_one_of_the_two_parts():
+    held_out, trained = (part(5000, share=0.125) for part in (held_out_samples, training_samples))
+    assert sorted([*held_out, *trained]) == list(range(5000))
+    # 5 standard deviations of a binomial number
+    assert abs(len(held_out) - 625) < 5 * math.sqrt(5000 * 0.125 * 0.875)
+
+
+def test_the_part_is_the_same_everywhere_and_stays_when_there_are_more_samples():
+    assert list(held_out_samples(40, share=0.25)) == [0, 11, 12, 19, 22, 39]
+    assert [index for index in held_out_samples(400, share=0.25) if index < 40] == [0, 11, 12, 19, 22, 39]
+    assert set(held_out_samples(1000, share=0.1)) < set(held_out_samples(1000, share=0.25))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_no_rank_is_given_a_held_out_sample_and_an_epoch_has_all_others(count):
+    """94 of 100 samples, in batches of 1 on each rank."""
+    trained = [int(index) for index in training_samples(100, share=0.125)]
+    shards = [batches(index=index, count=count, local_batch=1, held_out=0.125) for index in range(count)]
+    steps = list(zip(*(taken(shard, len(trained)) for shard in shards), strict=True))
+    seen = [sample for step in steps for sample in step]
+    assert sorted(seen[: len(trained)]) == trained
+    assert set(seen) == set(trained)
+
+
+def test_another_order_has_the_same_samples_in_another_one():
+    one, other = (taken(batches(order=order), 50) for order in (0, 1))
+    assert sorted(one) == sorted(other) == list(range(100))
+    assert one != other

@@ -69,49 +69,35 @@ def test_autocast_follows_the_device():
 
 
 @pytest.mark.parametrize(
-    ("local_rank", "num_gpus", "taken"), [(0, 1, 0), (3, 1, 0), (0, 4, 0), (3, 4, 3), (7, 8, 7)]
+    ("local_rank", "num_gpus", "taken"),
+    [(0, 1, 0), (3, 1, 0), (0, 4, 0), (3, 4, 3), (0, 0, "sees no GPU"), (2, 2, "at most 2 ranks per node")],
 )
 def test_a_rank_takes_the_gpu_of_its_number_or_the_only_one_that_it_is_shown(local_rank, num_gpus, taken):
-    assert gpu_of(local_rank, num_gpus=num_gpus, framework="torch 2.13.0") == taken
-
-
-@pytest.mark.parametrize(
-    ("local_rank", "num_gpus", "words"),
-    [(0, 0, ["sees no GPU", "docs/gpu.md"]), (2, 2, ["rank 2", "sees 2", "at most 2 ranks per node"])],
-)
-def test_a_rank_without_a_gpu_of_its_own_is_refused(local_rank, num_gpus, words):
-    with pytest.raises(UsageError) as caught:
+    if isinstance(taken, int):
+        assert gpu_of(local_rank, num_gpus=num_gpus, framework="torch 2.13.0") == taken
+        return
+    with pytest.raises(UsageError, match=f"torch 2.13.0 sees .*{taken}|torch 2.13.0 {taken}"):
         gpu_of(local_rank, num_gpus=num_gpus, framework="torch 2.13.0")
-    for word in (*words, "torch 2.13.0"):
-        assert word in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("gpus", "machines"),
+    ("gpus", "machines", "sharing"),
     [
-        *[(gpus, "0" * len(gpus)) for gpus in ("a", "abcd", "abcdefgh", "abca", "aa", "abcdefga")],
-        ("aa", "01"),  # the same place on the PCI bus of two machines
-        ("abab", "0011"),
-        ("abaa", "0011"),
+        ("abcd", "0000", None),
+        ("abca", "0000", "0 and 3"),
+        ("aa", "01", None),  # the same place on the PCI bus of two machines
+        ("abab", "0011", None),
+        ("abaa", "0011", "2 and 3"),
     ],
 )
-def test_ranks_with_one_gpu_are_refused_on_all_ranks(gpus, machines, monkeypatch):
+def test_ranks_with_one_gpu_are_refused_on_all_ranks(gpus, machines, sharing, monkeypatch):
     places = list(zip(machines, gpus, strict=True))
-    twice = [rank for rank, place in enumerate(places) if places.count(place) > 1]
     for rank, gpu in enumerate(gpus):
-
-        def allgather(own, rank=rank):
-            assert own == places[rank]
-            return places
-
-        workers = SimpleNamespace(allgather=allgather, Get_rank=lambda rank=rank: rank)
-        monkeypatch.setattr(
-            frameworks, "gpu_module", lambda _, gpu=gpu: SimpleNamespace(identity=lambda: gpu)
-        )
-        if twice:
-            with pytest.raises(
-                UsageError, match=f"ranks {twice[0]} and {twice[1]} .* GPU a; start one rank per GPU"
-            ):
+        workers = SimpleNamespace(allgather=lambda _: places, Get_rank=lambda rank=rank: rank)
+        own = SimpleNamespace(identity=lambda gpu=gpu: gpu)
+        monkeypatch.setattr(frameworks, "gpu_module", lambda _, own=own: own)
+        if sharing:
+            with pytest.raises(UsageError, match=f"ranks {sharing} .* GPU a; start one rank per GPU"):
                 frameworks.taken_gpu("torch", workers, machine=machines[rank])
         else:
             assert frameworks.taken_gpu("torch", workers, machine=machines[rank]) == gpu
@@ -212,32 +198,6 @@ def test_a_gpu_without_uuid_has_a_place_on_the_bus(build):
     assert gpus.identity() == "PCI 0000:c1:00"
     with pytest.raises(UsageError, match="neither a GPU's UUID nor its PCI bus"):
         build("ROCm", Device(None)).identity()
-
-
-LOST = {
-    "gone": "CUDA error: no CUDA-capable device is detected",
-    "failed": "CUDA error: unspecified launch failure",
-    "memory": "CUDA error: uncorrectable ECC error encountered",
-    "ROCm": "HIP error: no ROCm-capable device is detected",
-    "Intel": "level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",
-    "TensorFlow": "CUDA_ERROR_UNKNOWN: device lost",
-}
-MORE_WORDS = "\nCUDA kernel errors might be asynchronously reported at some other API call."
-
-
-@pytest.mark.parametrize("line", LOST.values(), ids=LOST)
-@pytest.mark.parametrize("before", ["", "Graph execution error:\n\n"])
-def test_a_gpu_that_disappears_is_said_in_one_line(line, before):
-    told = frameworks.gpu_is_lost(RuntimeError(before + line + MORE_WORDS))
-    assert told.startswith(f"the GPU disappeared or failed: {line}; look for it in the node's kernel log")
-    assert "\n" not in told
-
-
-@pytest.mark.parametrize(
-    "text", ["CUDA out of memory. Tried to allocate 20.00 MiB.", "lost 2 of 3 ranks", ""]
-)
-def test_other_errors_are_not_those_of_a_lost_gpu(text):
-    assert not frameworks.gpu_is_lost(RuntimeError(text))
 
 
 def gpus_of(num_gpus, *library):

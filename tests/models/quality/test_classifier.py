@@ -8,7 +8,6 @@ import pytest
 from PIL import Image
 
 from dlscale.models import load_workload
-from dlscale.models.quality.classifier import is_top1
 from dlscale.models.quality.metric import HeldOut
 from dlscale.models.samples import BadSample
 from dlscale.models.workload import Input, Shard
@@ -69,23 +68,3 @@ def test_bad_held_out_images_are_left_out_and_counted_on_demand(folder, tmp_path
         measured(source)
     held_out, num_measured = measured(replace(source, skip_bad=True))
     assert (held_out.bad, num_measured) == ({bad}, whole.num_samples - 1)
-
-
-def test_of_equal_logits_the_lower_class_is_taken():
-    logits = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 2.0]])
-    assert is_top1(logits, np.array([0, 1, 2])).tolist() == [True, False, True]
-
-
-@pytest.mark.parametrize(
-    ("logits", "labels", "message"),
-    [
-        (np.zeros((2, 3)), np.array([0, 3]), "from 0 to 2"),
-        (np.zeros((2, 3)), np.array([0, -1]), "from 0 to 2"),
-        (np.zeros((2, 3)), np.array([0.0, 1.0]), "whole numbers"),
-        (np.zeros((2, 3)), np.array([0]), "need logits"),
-        (np.array([[0, np.nan]]), np.array([0]), "NaN"),
-    ],
-)
-def test_wrong_arrays_are_refused(logits, labels, message):
-    with pytest.raises(ValueError, match=message):
-        is_top1(logits, labels)
