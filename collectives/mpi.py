@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 
 from dlscale.collectives.backend import Setup
 from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root, messages
-from dlscale.collectives.compression import Compression
 from dlscale.collectives.compression.halves import from_halves, to_halves
-from dlscale.collectives.training.collective_backend import CollectiveBackend, check_operations, read_training
-from dlscale.collectives.training.communication import Training
+from dlscale.collectives.training.collective_backend import (
+    TRAINING_KINDS,
+    CollectiveBackend,
+    check_operations,
+    read_training,
+)
 
-OPTION_KINDS = (Training, Compression)
+OPTION_KINDS = TRAINING_KINDS
 
 
 def check(framework: str) -> None:

@@ -6,9 +6,8 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.collectives.backend import Backend
+from dlscale.collectives.backend import Backend, StampedTrainer
 from dlscale.collectives.registry import read_options
-from dlscale.collectives.training.replica_trainer import StampedTrainer
 from dlscale.models.workload import ReplicaFactory, Shard
 
 

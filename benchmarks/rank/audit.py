@@ -23,9 +23,8 @@ import numpy as np
 from dlscale.benchmarks.rank.deviation import Snapshot, deviation, whole_share
 from dlscale.benchmarks.rank.reference import AuditedTraining, Reference, num_wrong_samples, reference_of
 from dlscale.benchmarks.records.record import Gate
-from dlscale.collectives.backend import GATHER_SIZES, Backend, CountingTrainer
+from dlscale.collectives.backend import GATHER_SIZES, Backend, CountingTrainer, bytes_of
 from dlscale.collectives.sharding import NONE, PARAMETERS
-from dlscale.collectives.training.replica_trainer import bytes_of
 from dlscale.models.workload import NUM_DRAWN, State
 
 Measure = Callable[[Snapshot, Snapshot, Snapshot], dict[str, float]]

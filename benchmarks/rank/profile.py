@@ -24,8 +24,8 @@ from dlscale.benchmarks.records.record import (
     StepProfile,
 )
 from dlscale.benchmarks.study.rules import Rules
+from dlscale.collectives.backend import StampedTrainer, StepStamps
 from dlscale.collectives.none import NoneBackend
-from dlscale.collectives.training.replica_trainer import StampedTrainer, StepStamps
 
 ROUND = (False, True, True, False)  # which steps of a round are stamped
 PLAIN = 5  # first steps of the warm-up

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.collectives.algorithms.easgd import Options
-from dlscale.collectives.backend import Backend, Collective
-from dlscale.collectives.training.replica_trainer import WrappedTrainer
+from dlscale.collectives.backend import Backend, Collective, WrappedTrainer
 from dlscale.models.workload import Replica, ReplicaFactory, Shard, Weights
 
 Buffer = NDArray[np.float32]

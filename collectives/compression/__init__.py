@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import OWN, Trainer
+from dlscale.collectives.backend import OWN, Trainer, WrappedTrainer
 from dlscale.collectives.buffers import check_buffer
 from dlscale.collectives.compression.compressors import (
     BucketState,
@@ -27,7 +27,6 @@ from dlscale.collectives.compression.compressors import (
 from dlscale.collectives.compression.halves import Halves
 from dlscale.collectives.option_kinds import CheckedOptions, at_least, one_of, option
 from dlscale.collectives.training.communication import Training
-from dlscale.collectives.training.replica_trainer import WrappedTrainer
 from dlscale.models.workload import State, Weights
 
 COMPRESSORS = ("none", "fp16", "bf16", "topk", "threshold", "qsgd")

@@ -14,11 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Collective, InStep, Trainer
+from dlscale.collectives.backend import Backend, Collective, KeptByServers, ReplicaTrainer, Trainer
 from dlscale.collectives.grpc_ps._tensorflow_server import Cluster, join
 from dlscale.collectives.grpc_ps.options import Options, refuse_compiled
 from dlscale.collectives.job import ServerSplit
-from dlscale.collectives.training.replica_trainer import KeptByServers, ReplicaTrainer
 from dlscale.models.workload import ReplicaFactory, Shard, Weights
 
 
@@ -233,7 +232,7 @@ def connect(*, control: Any, options: Options, job: ServerSplit) -> TensorFlowSe
     return TensorFlowServers(options, join(job, options), job, control)
 
 
-class TensorFlowServers(InStep):
+class TensorFlowServers(Backend):
     """Variables on TensorFlow's servers (`Backend`)."""
 
     name = "grpc_ps"

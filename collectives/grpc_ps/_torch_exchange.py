@@ -42,7 +42,7 @@ from dlscale.collectives.grpc_ps.messages import (
     unpack_slot,
 )
 from dlscale.collectives.training._torch import NoExchange, Setting, clear_gradients, flat_in_memory
-from dlscale.collectives.training._torch_staging import staging_of
+from dlscale.collectives.training._torch_buckets import staging_of
 
 Floats = NDArray[np.float32]
 Places = Sequence[Floats]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Collective, InStep, Trainer
+from dlscale.collectives.backend import Backend, Collective, KeptByServers, Trainer
 from dlscale.collectives.grpc_ps._grpc import Channel
 from dlscale.collectives.grpc_ps._torch_exchange import PushExchange, Traffic
 from dlscale.collectives.grpc_ps._torch_optimizers import sections
@@ -19,7 +19,6 @@ from dlscale.collectives.grpc_ps.messages import BYTES_PER_ELEMENT, Session
 from dlscale.collectives.grpc_ps.options import Options
 from dlscale.collectives.job import ServerSplit, rest
 from dlscale.collectives.training._torch import TorchTrainer
-from dlscale.collectives.training.replica_trainer import KeptByServers
 from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
 
 
@@ -33,7 +32,7 @@ def connect(*, control: Any, options: Options, job: ServerSplit) -> GrpcBackend:
     return GrpcBackend(options, channels, control=control, job=job)
 
 
-class GrpcBackend(InStep):
+class GrpcBackend(Backend):
     """Parameter servers over gRPC (`Backend`)."""
 
     name = "grpc_ps"

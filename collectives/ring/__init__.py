@@ -20,10 +20,13 @@ from typing import TYPE_CHECKING, Any
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Setup
 from dlscale.collectives.buffers import check_buffers_match
-from dlscale.collectives.compression import Compression
 from dlscale.collectives.ring.settings import Settings
-from dlscale.collectives.training.collective_backend import CollectiveBackend, check_operations, read_training
-from dlscale.collectives.training.communication import Training
+from dlscale.collectives.training.collective_backend import (
+    TRAINING_KINDS,
+    CollectiveBackend,
+    check_operations,
+    read_training,
+)
 
 if TYPE_CHECKING:
     from dlscale.collectives.ring.engine import Ring
@@ -41,7 +44,7 @@ __all__ = [
     "torch_hook",
 ]
 
-OPTION_KINDS = (Settings, Training, Compression)
+OPTION_KINDS = (Settings, *TRAINING_KINDS)
 
 
 def join(control: Any, settings: Settings | None = None) -> Ring:

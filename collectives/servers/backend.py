@@ -9,7 +9,7 @@ import numpy as np
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.algorithms import downpour, easgd
-from dlscale.collectives.backend import Collective, InStep, Setup, Trainer
+from dlscale.collectives.backend import Backend, Collective, Setup, Trainer
 from dlscale.collectives.job import ServerSplit
 from dlscale.collectives.servers.links import Links
 from dlscale.collectives.servers.messages import FlatLayout, Ranks, Rules, Transport
@@ -23,7 +23,7 @@ from dlscale.collectives.servers.trainers import (
 from dlscale.models.workload import Replica, ReplicaFactory, Shard
 
 
-class Servers(InStep):
+class Servers(Backend):
     """Workers of `job` and its parameter servers (`Backend`).
 
     `algorithm` are the options of the one to run. By synchronous SGD workers wait for each other, unless

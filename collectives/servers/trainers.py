@@ -10,11 +10,17 @@ from typing import ClassVar
 import numpy as np
 
 from dlscale.collectives.algorithms import downpour
-from dlscale.collectives.backend import BUCKET_SIZES, SERVED, SERVED_COUNTS, Trainer
+from dlscale.collectives.backend import (
+    BUCKET_SIZES,
+    SERVED,
+    SERVED_COUNTS,
+    KeptByServers,
+    ReplicaTrainer,
+    Trainer,
+)
 from dlscale.collectives.servers.links import Links
 from dlscale.collectives.servers.messages import FlatLayout, Floats
 from dlscale.collectives.servers.sessions import elastic_force
-from dlscale.collectives.training.replica_trainer import KeptByServers, ReplicaTrainer
 from dlscale.models.workload import Replica, State, Weights
 
 Setting = str | int | float | bool

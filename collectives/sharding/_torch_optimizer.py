@@ -22,8 +22,7 @@ from torch import nn
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import GATHER_SIZES, Collective, PartsCollective, StateBytes
 from dlscale.collectives.training._torch import Setting, TorchTrainer, Update, storage_bytes
-from dlscale.collectives.training._torch_buckets import Bucket, BucketExchange, exchanges_over
-from dlscale.collectives.training._torch_staging import Staging
+from dlscale.collectives.training._torch_buckets import Bucket, BucketExchange, Staging, exchanges_over
 from dlscale.collectives.training.communication import CommunicationThreads, Training
 from dlscale.models.frameworks._torch_optimizers import obstacle_to_parts
 from dlscale.models.frameworks._torch_state import restored_slot

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlscale.collectives.training.replica_trainer import ReplicaTrainer, StepStamps
+from dlscale.collectives.backend import ReplicaTrainer, StepStamps
 
 Setting = str | int | float | bool
 

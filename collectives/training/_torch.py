@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dlscale.collectives.backend import BUCKET_SIZES, StateBytes
-from dlscale.collectives.training.replica_trainer import ReplicaTrainer, StepStamps
+from dlscale.collectives.backend import BUCKET_SIZES, ReplicaTrainer, StateBytes, StepStamps
 from dlscale.models.frameworks import TORCH_GPUS
 
 

@@ -1,13 +1,12 @@
 """Gradients of torch in flat buckets in backward order, exchanged over any `Collective`, with overlap.
 
-Vocabulary: a *bucket* is a flat array on the host that some parameters' gradients are copied into as soon as they are
-there. Where they are computed on the host, it lies in the collective's own memory, and the optimizer reads the means
-from it: one copy in and none out. Where they are computed on a GPU, the means are copied back (`_torch_staging`).
-Buckets are filled in reverse order of the parameters; a bucket is *ready* when its last gradient is there. Ready
-buckets are exchanged strictly in order (`communication`). Pipelined, every bucket exists twice: while one set is
-exchanged, the next step fills the other.
+A *bucket* is a flat array on the host that some parameters' gradients are copied into as soon as they are there.
+Buckets are filled in reverse order of the parameters, and exchanged strictly in order, each when its last gradient is
+there (`communication`). Pipelined, every bucket exists twice: while one set is exchanged, the next step fills the
+other. Where gradients are computed on the host, a bucket lies in the collective's own memory, and the optimizer reads
+the means from it: one copy in and none out. Where they are computed on a GPU, `GpuStaging` copies them there and back.
 
-DistributedDataParallel has buckets of its own, in its own memory; `DdpHook` exchanges them in the same way.
+DistributedDataParallel has buckets of its own, in its own memory; `DdpHook` exchanges them by the same threads.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from torch import nn
 
 from dlscale.collectives.backend import BUCKET_SIZES, Collective
 from dlscale.collectives.training._torch import NoExchange, Setting, TorchTrainer, clear_gradients
-from dlscale.collectives.training._torch_staging import Staging, staging_of
 from dlscale.collectives.training.communication import (
     CommunicationThreads,
     Training,
@@ -31,6 +29,107 @@ from dlscale.collectives.training.communication import (
     want_threads,
 )
 from dlscale.models.workload import Weights
+
+
+class Staging:
+    """Parameters on the host: a gradient's only copy is into the memory that is exchanged.
+
+    Gradients are *fetched* from the device into host memory of the same shape and strides, exchanged there, and means
+    or new weights are *delivered* to the device.
+    """
+
+    def memory(self, count: int, dtype: torch.dtype, collective: Collective) -> torch.Tensor:
+        """`count` elements on the host, flat, where `collective` reduces fastest; collective."""
+        return torch.from_numpy(collective.empty(count, str(dtype).removeprefix("torch.")))
+
+    def fetch(self, tensor: torch.Tensor, host: torch.Tensor) -> None:
+        """Begin to copy a tensor of the device to the host."""
+        host.copy_(tensor)
+
+    def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor itself where it is on the host, else a copy that has begun."""
+        return tensor
+
+    def arrival(self) -> Callable[[], object]:
+        """What returns once all that was fetched until now is there; for any thread, and more than once."""
+        return lambda: None
+
+    def on_device(self, host: torch.Tensor) -> torch.Tensor:
+        """The tensor itself where computations are on the host, else a copy for them."""
+        return host
+
+    def deliver(self, host: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Copy what `on_host` made of `tensor` back into it."""
+
+    def num_threads(self) -> int:
+        """Threads of this rank that compute on the host's cores."""
+        return torch.get_num_threads()
+
+    def settings(self) -> dict[str, Setting]:
+        """For the record: copies of every gradient on its way."""
+        return {"staging_copies": 1}
+
+
+class GpuStaging(Staging):
+    """Parameters on a GPU: every gradient is copied to pinned memory, and every mean or weight back.
+
+    Fetches have their own stream, behind what has been computed so far, so that backpropagation goes on meanwhile.
+    Deliveries are among the computations, before the update that needs them. A fetch of the next step is therefore
+    behind this step's deliveries, and host memory may be written to after a later arrival.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._gpus: Any = torch.get_device_module(device)
+        self._stream = self._gpus.Stream(device)
+
+    def memory(self, count: int, dtype: torch.dtype, collective: Collective) -> torch.Tensor:  # noqa: ARG002
+        """Pinned, which collectives' own memory is not."""
+        return torch.zeros(count, dtype=dtype, pin_memory=True)
+
+    def fetch(self, tensor: torch.Tensor, host: torch.Tensor) -> None:
+        """On the stream of fetches; the tensor's memory is kept until it is copied."""
+        self._stream.wait_stream(self._gpus.current_stream(self._device))
+        with self._gpus.stream(self._stream):
+            host.copy_(tensor, non_blocking=True)
+        tensor.record_stream(self._stream)
+
+    def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy in memory that torch takes back when both it and the GPU are done with it."""
+        host = torch.empty_like(tensor, device="cpu", pin_memory=True)
+        self.fetch(tensor, host)
+        return host
+
+    def arrival(self) -> Callable[[], object]:
+        """By an event, at which a thread waits asleep: the cores are for the exchange.
+
+        Deliveries until now are over then too, also where nothing was fetched since.
+        """
+        self._stream.wait_stream(self._gpus.current_stream(self._device))
+        # Intel's events have no such choice.
+        event = self._gpus.Event(**({"blocking": True} if self._device.type == "cuda" else {}))
+        event.record(self._stream)
+        wait: Callable[[], object] = event.synchronize
+        return wait
+
+    def on_device(self, host: torch.Tensor) -> torch.Tensor:
+        return host.to(self._device, non_blocking=True, copy=True)
+
+    def deliver(self, host: torch.Tensor, tensor: torch.Tensor) -> None:
+        tensor.copy_(host, non_blocking=True)
+
+    def num_threads(self) -> int:
+        """One, which hands out the GPU's work."""
+        return 1
+
+    def settings(self) -> dict[str, Setting]:
+        return {"staging_copies": 2, "staged_through": "pinned host memory"}
+
+
+def staging_of(parameters: Sequence[nn.Parameter]) -> Staging:
+    """The staging that a replica with these parameters needs, all on one device."""
+    device = parameters[0].device
+    return Staging() if device.type == "cpu" else GpuStaging(device)
 
 
 class Bucket:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Backend, Collective, Trainer
+from dlscale.collectives.backend import Backend, Collective, Trainer, WrappedTrainer
 from dlscale.collectives.buffers import check_buffers_match
 from dlscale.collectives.compression import (
     CompressedCollective,
@@ -23,8 +23,9 @@ from dlscale.collectives.compression import (
 from dlscale.collectives.compression.compressors import Compressor
 from dlscale.collectives.option_kinds import read_into_kinds
 from dlscale.collectives.training.communication import Training
-from dlscale.collectives.training.replica_trainer import WrappedTrainer
 from dlscale.models.workload import Replica, ReplicaFactory, Shard
+
+TRAINING_KINDS = (Training, Compression)  # of every backend over a `Collective`
 
 OPERATIONS_MODULE = "dlscale.collectives.training._tensorflow_ops"
 
@@ -42,8 +43,9 @@ def read_training(
     options: dict[str, Any], framework: str, *, backend: str, others: Sequence[type] = ()
 ) -> tuple[Any, ...]:
     """The options of `Training` and `Compression`, and of `others` that the backend has. Raises UsageError."""
-    kinds = (*others, Training, Compression)
-    *read, training, compression = read_into_kinds(kinds, options, owner=f"backend {backend}")
+    *read, training, compression = read_into_kinds(
+        (*others, *TRAINING_KINDS), options, owner=f"backend {backend}"
+    )
     compression.check(training, framework=framework)
     return training, compression, *read
 

@@ -10,7 +10,6 @@ from torch import nn
 
 from dlscale.collectives.training import _torch_buckets, communication
 from dlscale.collectives.training._torch import NoExchange, TorchTrainer
-from dlscale.collectives.training._torch_staging import ThroughHost
 from dlscale.collectives.training.communication import Training
 from tests.collectives.training import test_staging as on_cores
 
@@ -106,7 +105,7 @@ def test_pipelined_training_is_the_same_by_any_number_of_threads():
 
 
 def test_copies_there_and_back_are_in_order():
-    staging = ThroughHost(torch.device("cuda", torch.cuda.current_device()))
+    staging = _torch_buckets.GpuStaging(torch.device("cuda", torch.cuda.current_device()))
     for _ in range(200):
         tensor = torch.randn(1 << 20, device="cuda")
         expected = tensor * 2

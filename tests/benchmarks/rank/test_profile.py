@@ -9,7 +9,7 @@ from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.rank.profile import PLAIN, ROUND, ProfiledSteps, profile_rules
 from dlscale.benchmarks.records.record import MIN_PROFILED_STEPS
 from dlscale.benchmarks.study.rules import Rules
-from dlscale.collectives.training.replica_trainer import StepStamps
+from dlscale.collectives.backend import StepStamps
 from tests.benchmarks.rank.threads import ALONE
 
 STAMPS = StepStamps(fetched=0.1, forward=[0.4], backward=[0.9], ready=[0.9, 0.5], end=1.0)
