@@ -330,10 +330,7 @@ class Workload:
         return importlib.import_module(f"dlscale.models.{self.name}.quality")
 
     def program(self, framework: str, execution: Execution) -> Any:  # noqa: ARG002
-        """What builds its networks and objectives in that framework: (preset, gate=...) -> the framework's program.
-
-        Of a preset whose samples can be split it takes `neighbours` too: `Neighbours`, or None for whole samples.
-        """
+        """What builds its networks and objectives in that framework: (preset, gate=...) -> the framework's program."""
         return importlib.import_module(f"dlscale.models.{self.name}._{framework}").program
 
     def factory(

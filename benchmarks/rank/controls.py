@@ -186,7 +186,7 @@ def measure_halos(case: CaseRun) -> list[Gate]:
 
 
 class HalosOnly:
-    """One exchange, sum or gather after the other, as in a step of the training (`measure.Steppable`)."""
+    """One exchange or sum after the other, as in a step of the training (`measure.Steppable`)."""
 
     def __init__(self, neighbours: Neighbours, calls: Sequence[Sequence[Call]]) -> None:
         """`calls` are those of all ranks of the replica, which are as many and of the same operations."""
@@ -210,11 +210,7 @@ class HalosOnly:
         if operations == {"exchange"}:
             above = calls[index - 1].num_bytes[1] if index else 0
             below = calls[index + 1].num_bytes[0] if index + 1 < len(calls) else 0
-            rows = [np.zeros(count, np.uint8) if count else None for count in (*own, above, below)]
+            rows = [np.zeros(count, np.uint8) for count in (*own, above, below)]
             return lambda: neighbours.exchange(*rows)
-        if operations == {"sum"}:
-            values = np.zeros(own[0] // 8 or 1) if own[0] % 8 == 0 else np.zeros(own[0] // 4, "f4")
-            return lambda: neighbours.sum(values)
-        counts = [call.num_bytes[0] for call in calls]
-        part, whole = np.zeros(own[0], np.uint8), np.zeros(sum(counts), np.uint8)
-        return lambda: neighbours.gather(part, whole, counts)
+        values = np.zeros(own[0] // 8 or 1) if own[0] % 8 == 0 else np.zeros(own[0] // 4, "f4")
+        return lambda: neighbours.sum(values)

@@ -38,8 +38,8 @@ from dlscale.benchmarks.systems.limits import cpu_quota
 from dlscale.collectives.control import ControlPlane
 from dlscale.collectives.job import ServerSplit, split
 from dlscale.collectives.neighbours import (
-    AbsentNeighbours,
     CarriedNeighbours,
+    absent_neighbours,
     carrier_of,
     connect_neighbours,
     over_control,
@@ -136,7 +136,7 @@ def _connect(
     replica, index = divmod(world.Get_rank(), cell.split)
     if cell.split > 1 and not backend.capabilities.exchanges:
         tensors = cell.device == "gpu" and cell.framework == "torch"
-        asked = beside = AbsentNeighbours(index=index, split=cell.split, takes_tensors=tensors)
+        asked = beside = absent_neighbours(index=index, split=cell.split, takes_tensors=tensors)
     elif cell.split > 1:
         carrier = carrier_of(cell.backend, framework=cell.framework)
         asked = carried = connect_neighbours(carrier, control=world, split=cell.split)

@@ -25,13 +25,10 @@ from dlscale.models.frameworks._tensorflow_layers import (
     Dense,
     TransposedConvolution,
     Updates,
-    exchanges_of,
 )
 from dlscale.models.frameworks._tensorflow_layers import Network as Variables
 from dlscale.models.frameworks._tensorflow_optimizers import Adam
 from dlscale.models.frameworks._tensorflow_replica import Forward, TensorFlowProgram, Update
-from dlscale.models.parallel import Neighbours
-from dlscale.models.parallel._tensorflow import Exchanges
 from dlscale.models.workload import Preset
 
 PAD = (2, 1)
@@ -40,8 +37,8 @@ PAD = (2, 1)
 class Generator(Variables):
     """From z to maps in (-1, 1)."""
 
-    def __init__(self, network: Network, *, size: int, exchanges: Exchanges | None) -> None:
-        super().__init__(exchanges)
+    def __init__(self, network: Network, *, size: int) -> None:
+        super().__init__()
         widths = network.widths[::-1]
         self.grid = size >> NUM_CONVOLUTIONS
         self.dense = Dense(self, "dense", inputs=LATENT_SIZE, outputs=self.grid**2 * widths[0])
@@ -66,8 +63,8 @@ class Generator(Variables):
 class Discriminator(Variables):
     """From maps to one logit each; above 0 it takes a map for real."""
 
-    def __init__(self, network: Network, *, size: int, exchanges: Exchanges | None) -> None:
-        super().__init__(exchanges)
+    def __init__(self, network: Network, *, size: int) -> None:
+        super().__init__()
         widths = network.widths
         self.convolutions = [
             Convolution(
@@ -94,13 +91,12 @@ class Discriminator(Variables):
         return self.dense(values)
 
 
-def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None) -> TensorFlowProgram:
+def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
     """Both networks and their objectives, the discriminator's first."""
     network = NETWORKS[preset.name]
     size = preset.input_shape[1]
-    exchanges = exchanges_of(preset, neighbours)
-    discriminator = Discriminator(network, size=size, exchanges=exchanges)
-    generator = Generator(network, size=size, exchanges=exchanges)
+    discriminator = Discriminator(network, size=size)
+    generator = Generator(network, size=size)
 
     def forward(maps: Any, z: Any, flip: Any) -> Forward:
         """Sums and means of cross-entropies, as in `_torch.py`; where flip (1,) is 1, labels are exchanged."""

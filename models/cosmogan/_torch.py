@@ -27,25 +27,24 @@ from dlscale.models.cosmogan import (
     initial,
 )
 from dlscale.models.frameworks._torch import TorchProgram, objective
-from dlscale.models.parallel import Neighbours
-from dlscale.models.parallel._torch import WHOLE, Layers, layers_of
+from dlscale.models.frameworks._torch_layers import DenseOfMaps, OwnRows, WholeMaps
 from dlscale.models.workload import Preset
 
 
 class Generator(nn.Module):
     """From z to maps in (-1, 1)."""
 
-    def __init__(self, network: Network, *, size: int, layers: Layers = WHOLE) -> None:
+    def __init__(self, network: Network, *, size: int) -> None:
         super().__init__()
         widths = network.widths[::-1]
         self.grid = size >> NUM_CONVOLUTIONS
         self.dense = nn.Linear(LATENT_SIZE, self.grid**2 * widths[0])
         self.convolutions = nn.ModuleList(
-            layers.conv_transposed(before, after, KERNEL_SIZE, stride=2, padding=2, output_padding=1)
+            nn.ConvTranspose2d(before, after, KERNEL_SIZE, stride=2, padding=2, output_padding=1)
             for before, after in pairwise(widths)
         )
-        self.norms = nn.ModuleList(_norm(layers, width) for width in widths[:-1])
-        self.own_rows = layers.own_rows()
+        self.norms = nn.ModuleList(_norm(width) for width in widths[:-1])
+        self.own_rows = OwnRows()
 
     def forward(self, z: torch.Tensor) -> torch.Tensor:
         """Maps (N, 1, H, W) of z (N, LATENT_SIZE)."""
@@ -63,14 +62,14 @@ class Generator(nn.Module):
 class Discriminator(nn.Module):
     """From maps to one logit each; above 0 it takes a map for real."""
 
-    def __init__(self, network: Network, *, size: int, layers: Layers = WHOLE) -> None:
+    def __init__(self, network: Network, *, size: int) -> None:
         super().__init__()
         widths = network.widths
         self.convolutions = nn.ModuleList(
-            layers.conv(before, after, KERNEL_SIZE, stride=2, padding=2) for before, after in pairwise(widths)
+            nn.Conv2d(before, after, KERNEL_SIZE, stride=2, padding=2) for before, after in pairwise(widths)
         )
-        self.norms = nn.ModuleList(_norm(layers, width) for width in widths[2:])
-        self.dense = layers.dense((size >> NUM_CONVOLUTIONS) ** 2 * widths[-1], 1)
+        self.norms = nn.ModuleList(_norm(width) for width in widths[2:])
+        self.dense = DenseOfMaps((size >> NUM_CONVOLUTIONS) ** 2 * widths[-1], 1)
 
     def forward(self, maps: torch.Tensor) -> torch.Tensor:
         """Logits (N, 1) of maps (N, 1, H, W)."""
@@ -87,10 +86,11 @@ class Discriminator(nn.Module):
 class Networks(nn.Module):
     """Both networks, and the logits of generated maps on their way from the first loss to the second."""
 
-    def __init__(self, network: Network, *, size: int, layers: Layers = WHOLE) -> None:
+    def __init__(self, network: Network, *, size: int) -> None:
         super().__init__()
-        self.discriminator = Discriminator(network, size=size, layers=layers)
-        self.generator = Generator(network, size=size, layers=layers)
+        self.discriminator = Discriminator(network, size=size)
+        self.generator = Generator(network, size=size)
+        self.whole_maps = WholeMaps()
         self.generated: tuple[torch.Tensor, torch.Tensor] | None = None  # (z, logits)
 
 
@@ -133,7 +133,7 @@ class GeneratorLoss(nn.Module):
         return F.softplus(-generated[1].float()).mean()
 
 
-def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None) -> TorchProgram:
+def program(preset: Preset, *, gate: bool) -> TorchProgram:
     """Both networks and their objectives, the discriminator's first.
 
     Channels come last in memory: a step then takes 0.95 of the time with 4 samples of `small`, and 0.90 with 8 of
@@ -142,8 +142,7 @@ def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None)
     backward pass always computes the gradients of weights, also where only those of the maps are asked for.
     """
     network = NETWORKS[preset.name]
-    layers = layers_of(preset, neighbours)
-    networks = Networks(network, size=preset.input_shape[1], layers=layers)
+    networks = Networks(network, size=preset.input_shape[1])
 
     def adam(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
         betas = (network.beta1, 0.999)
@@ -163,11 +162,14 @@ def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None)
             objective(GeneratorLoss(networks), networks.generator, adam, gate=gate, prefix="generator."),
         ],
         initial=initial,
-        outputs=lambda maps, z, _flip: [layers.gathered(networks.generator(z)), networks.discriminator(maps)],
+        outputs=lambda maps, z, _flip: [
+            networks.whole_maps(networks.generator(z)),
+            networks.discriminator(maps),
+        ],
         predict=lambda z: networks.generator(z),
         units=[networks.discriminator, networks.generator],
     )
 
 
-def _norm(layers: Layers, channels: int) -> nn.BatchNorm2d:
-    return layers.batch_norm(channels, eps=EPSILON, momentum=MOMENTUM)
+def _norm(channels: int) -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(channels, eps=EPSILON, momentum=MOMENTUM)

@@ -19,6 +19,7 @@ from dlscale.models.frameworks._tensorflow_replica import (
     Update,
 )
 from dlscale.models.frameworks.replica import factory_of
+from dlscale.models.parallel._tensorflow import split_rows
 from dlscale.models.samples import LocalBatches
 from dlscale.models.workload import Execution, Objective, ReplicaFactory, Weights
 
@@ -64,7 +65,7 @@ def replica_factory(
     def made(*arguments: Any) -> TensorFlowReplica:
         return (TensorFlowReplica if tf.executing_eagerly() else GraphReplica)(*arguments)
 
-    return factory_of(made, _tensorflow_optimizers.named_optimizer, make_program, data, **given)
+    return factory_of(made, _tensorflow_optimizers.named_optimizer, split_rows, make_program, data, **given)
 
 
 class GraphReplica(TensorFlowReplica):

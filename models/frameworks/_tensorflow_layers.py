@@ -12,9 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlscale.models.parallel import Neighbours, Part
 from dlscale.models.parallel._tensorflow import Exchanges, batch_norm
-from dlscale.models.workload import Preset
 
 Updates = list[tuple[Any, Any]] | None
 """Where batch norm leaves (variable, next value) while training; None means: use the running statistics."""
@@ -26,10 +24,9 @@ class Network(tf.Module):  # type: ignore[misc]
     `names` are as given: a graph of TensorFlow 1 gives the second network's "dense.bias" the name "dense.bias_1".
     """
 
-    def __init__(self, exchanges: Exchanges | None = None) -> None:
-        """With `exchanges` it computes this rank's rows of every map."""
+    def __init__(self) -> None:
         super().__init__()
-        self.exchanges = exchanges
+        self.exchanges: Exchanges | None = None  # the replica sets them where it has rows of every map
         self.dtype = tf.float32  # to compute in, where inputs are no real numbers; the replica sets it
         self.ordered: list[Any] = []
         self.names: list[str] = []
@@ -73,11 +70,6 @@ class Network(tf.Module):  # type: ignore[misc]
 
     def own_rows(self, values: Any) -> Any:
         return values if self.exchanges is None else self.exchanges.own(values)
-
-
-def exchanges_of(preset: Preset, neighbours: Neighbours | None) -> Exchanges | None:
-    """Those of a preset's network; None for whole samples. Raises UsageError where samples cannot be split so."""
-    return Exchanges(Part(rows=preset.rows(neighbours), neighbours=neighbours)) if neighbours else None
 
 
 class Convolution(tf.Module):  # type: ignore[misc]

@@ -26,6 +26,7 @@ from dlscale.models.frameworks._torch_state import (
     write_state,
 )
 from dlscale.models.frameworks.replica import BatchedReplica, Program, factory_of
+from dlscale.models.parallel._torch import split_rows
 from dlscale.models.samples import Arrays, LocalBatches
 from dlscale.models.workload import Execution, Objective, ReplicaFactory, State, Weights
 
@@ -108,7 +109,7 @@ def replica_factory(make_program: Callable[..., TorchProgram], data: Any, **give
         with torch.device(DEVICES["gpu"]) if execution.device == "gpu" else nullcontext():
             return make_program(*arguments, **options)
 
-    return factory_of(TorchReplica, named_optimizer, made, data, **given)
+    return factory_of(TorchReplica, named_optimizer, split_rows, made, data, **given)
 
 
 class TorchReplica(BatchedReplica):

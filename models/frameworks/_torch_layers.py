@@ -14,8 +14,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import nn
 
-from dlscale.models.parallel._torch import WHOLE, Layers
-
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 LEAST_SHARE = 0.01  # of a network's weights, that a single layer has to have in order to be a unit
 
@@ -33,11 +31,10 @@ class ConvolutionNorm(nn.Module):
         pad: int | tuple[int, int] = 0,
         epsilon: float = 1e-5,
         relu: bool = True,
-        layers: Layers = WHOLE,
     ) -> None:
         super().__init__()
-        self.convolution = layers.conv(inputs, outputs, size, stride=stride, padding=pad, bias=False)
-        self.norm = layers.batch_norm(outputs, eps=epsilon)
+        self.convolution = nn.Conv2d(inputs, outputs, size, stride=stride, padding=pad, bias=False)
+        self.norm = nn.BatchNorm2d(outputs, eps=epsilon)
         self.relu = relu
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
@@ -45,6 +42,25 @@ class ConvolutionNorm(nn.Module):
         normalised: torch.Tensor = self.norm(self.convolution(values))
         # In place: batch norm is differentiated by its input, so nobody needs what ReLU overwrites.
         return F.relu_(normalised) if self.relu else normalised
+
+
+class GlobalMean(nn.Module):
+    """From maps (N, C, H, W) to their means (N, C)."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return values.mean(dim=(2, 3))
+
+
+class DenseOfMaps(nn.Linear):
+    """From (N, H * W * C) of maps whose channels come last to (N, outputs)."""
+
+
+class OwnRows(nn.Identity):
+    """From whole maps (N, C, H, W), as a dense layer makes them, to the rows that the next layers take: all of them."""
+
+
+class WholeMaps(nn.Identity):
+    """From the rows that layers have made to whole maps (N, C, H, W): the rows are all of them."""
 
 
 def has_weights(module: Any) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
+from dlscale.models.parallel import Part
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
 from dlscale.models.weights import Initial, draw_initial
 from dlscale.models.workload import (
@@ -43,6 +44,7 @@ class Program:
 def factory_of(
     make_replica: Callable[..., BatchedReplica],
     named_optimizer: Callable[..., Any],
+    split_rows: Callable[[Sequence[Any], Part], None],
     make_program: Callable[..., Any],
     data: DataModule,
     *,
@@ -51,7 +53,7 @@ def factory_of(
     source: Input,
     execution: Execution,
 ) -> ReplicaFactory:
-    """What builds a workload's replicas: by a framework's first two arguments, of (program, batches, execution).
+    """What builds a workload's replicas: by a framework's class of (program, batches, execution), optimizers and rows.
 
     Raises UsageError.
     """
@@ -63,11 +65,9 @@ def factory_of(
         return replace(objective, optimizer=made)
 
     def factory(*, shard: Shard, seed: int, gate: bool = False, drawn: bool = True) -> Replica:
-        part = {}
-        if shard.neighbours:
-            preset.rows(shard.neighbours)  # refuses what stays whole
-            part = {"neighbours": shard.neighbours}
-        program = make_program(preset, gate=gate, **part)
+        program = make_program(preset, gate=gate)
+        if others := shard.neighbours:
+            split_rows(program.networks, Part(rows=preset.rows(others), neighbours=others))
         if execution.optimizer and not gate:
             program = replace(program, objectives=[*map(with_rule, program.objectives)])
         given: dict[str, Any] = {"preset": preset, "local_batch": local_batch, "source": source}

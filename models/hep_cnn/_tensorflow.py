@@ -9,23 +9,19 @@ from typing import Any
 import tensorflow as tf
 
 from dlscale.models.frameworks._tensorflow import objective
-from dlscale.models.frameworks._tensorflow_layers import Convolution, Dense, dropped, exchanges_of
+from dlscale.models.frameworks._tensorflow_layers import Convolution, Dense, dropped
 from dlscale.models.frameworks._tensorflow_layers import Network as Variables
 from dlscale.models.frameworks._tensorflow_optimizers import Adam
 from dlscale.models.frameworks._tensorflow_replica import Forward, TensorFlowProgram
 from dlscale.models.hep_cnn import KEEP_PROBABILITY, NETWORKS, Network, initial
-from dlscale.models.parallel import Neighbours
-from dlscale.models.parallel._tensorflow import Exchanges
 from dlscale.models.workload import Preset
 
 
 class HepCnn(Variables):
     """The network up to its logits, (N, 2)."""
 
-    def __init__(
-        self, network: Network, *, input_shape: tuple[int, ...], exchanges: Exchanges | None
-    ) -> None:
-        super().__init__(exchanges)
+    def __init__(self, network: Network, *, input_shape: tuple[int, ...]) -> None:
+        super().__init__()
         channels, height, width = input_shape
         widths = [channels, *[network.num_filters] * network.num_convolutions]
         self.convolutions = [
@@ -61,10 +57,10 @@ class HepCnn(Variables):
         return self.classifier(values)
 
 
-def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None) -> TensorFlowProgram:
+def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
     """The network of a preset and its one objective."""
     layers = NETWORKS[preset.name]
-    network = HepCnn(layers, input_shape=preset.input_shape, exchanges=exchanges_of(preset, neighbours))
+    network = HepCnn(layers, input_shape=preset.input_shape)
 
     def forward(images: Any, labels: Any, *masks: Any) -> Forward:
         """Mean softmax cross-entropy; every event counts alike, as in the published benchmark runs."""

@@ -10,28 +10,27 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import nn
 
 from dlscale.models.frameworks._torch import TorchProgram, objective
+from dlscale.models.frameworks._torch_layers import DenseOfMaps, GlobalMean
 from dlscale.models.hep_cnn import KEEP_PROBABILITY, NETWORKS, Network, initial
-from dlscale.models.parallel import Neighbours
-from dlscale.models.parallel._torch import WHOLE, Layers, layers_of
 from dlscale.models.workload import Preset
 
 
 class HepCnn(nn.Module):
     """The network up to its logits, (N, 2)."""
 
-    def __init__(self, network: Network, *, input_shape: tuple[int, ...], layers: Layers = WHOLE) -> None:
+    def __init__(self, network: Network, *, input_shape: tuple[int, ...]) -> None:
         super().__init__()
         channels, height, width = input_shape
         self.num_hidden = network.num_hidden
         widths = [channels, *[network.num_filters] * network.num_convolutions]
         self.convolutions = nn.ModuleList(
-            layers.conv(before, after, 3, padding=1) for before, after in pairwise(widths)
+            nn.Conv2d(before, after, 3, padding=1) for before, after in pairwise(widths)
         )
         if network.num_hidden:
             num_pixels = (height >> network.num_convolutions) * (width >> network.num_convolutions)
-            self.hidden = layers.dense(network.num_filters * num_pixels, network.num_hidden)
+            self.hidden = DenseOfMaps(network.num_filters * num_pixels, network.num_hidden)
         self.classifier = nn.Linear(network.num_hidden or network.num_filters, 2)
-        self.pool, self.global_mean = layers.max_pool(2), layers.global_mean()
+        self.pool, self.global_mean = nn.MaxPool2d(2), GlobalMean()
 
     def forward(self, images: torch.Tensor, masks: Sequence[torch.Tensor]) -> torch.Tensor:
         """Logits (N, 2) of images (N, C, H, W); without masks no value is dropped."""
@@ -62,15 +61,13 @@ class HepCnnLoss(nn.Module):
         return F.cross_entropy(self.network(images, masks).float(), labels)
 
 
-def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None) -> TorchProgram:
+def program(preset: Preset, *, gate: bool) -> TorchProgram:
     """The network of a preset and its one objective.
 
     Channels come last in memory: forward and backward then take 0.77 of the time at 224x224 and 0.87 at
     64x64 (medians of 30 interleaved pairs, 1 core with AVX-512).
     """
-    network = HepCnn(
-        NETWORKS[preset.name], input_shape=preset.input_shape, layers=layers_of(preset, neighbours)
-    )
+    network = HepCnn(NETWORKS[preset.name], input_shape=preset.input_shape)
     return TorchProgram(
         networks=[network],
         objectives=[

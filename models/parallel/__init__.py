@@ -4,17 +4,16 @@ The ranks that train on the same samples are a *replica*; `split` is their numbe
 rank 0 the top ones, and gets the *halo*, the rows beyond its own that a layer reads, from its neighbours.
 
 The rule: **every exchange has the adjoint of the sum of all ranks' losses.** Going back, a halo adds the edge
-gradients that the neighbours have of it, a sum is a sum, a gather is a sum of which each rank takes its rows, and
-taking one's own rows of what all ranks have is plain slicing. Each rank's gradient then is `split` times its share of
-the gradient of one loss, and the plain mean over all ranks is the gradient of one device: no backend averages in
-another way.
+gradients that the neighbours have of it, a sum is a sum, and taking one's own rows of what all ranks have is plain
+slicing. Each rank's gradient then is `split` times its share of the gradient of one loss, and the plain mean over all
+ranks is the gradient of one device: no backend averages in another way.
 
-Nothing here imports a framework: `_torch.py` and `_tensorflow.py` have the layers.
+Networks are written for whole samples. `_torch.py` and `_tensorflow.py` split one that is made; nothing here imports
+a framework.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,21 +37,15 @@ class Neighbours(Protocol):
     def exchange(self, up: Any, down: Any, from_up: Any, from_down: Any) -> None:
         """Send `up` to rank index - 1 and `down` to index + 1, and fill `from_up` and `from_down` with what they sent.
 
-        Any of the four is None where there is no such rank, or nothing goes that way: what one rank sends as None its
-        neighbour expects as None. Elements of any type of up to 8 bytes (bfloat16 comes as int16) are moved as they
-        are. Both buffers are complete, and both arrays may be changed again, when it returns.
+        Where there is no such rank nothing is sent, and the buffer stays as it is; any array may be empty. Elements of
+        any type of up to 8 bytes (bfloat16 comes as int16) are moved as they are. Both buffers are complete, and both
+        arrays may be changed again, when it returns.
         """
 
     def sum(self, values: Any) -> None:
         """Replace `values`, float32 or float64 and of one shape on all ranks, by the sum over the replica, in place.
 
         All ranks get the same bits.
-        """
-
-    def gather(self, own: Any, whole: Any, counts: Sequence[int]) -> None:
-        """Fill `whole` with all ranks' `own`, one behind the other along the first axis, on every rank.
-
-        Rank i's `own` is (counts[i], ...), and `whole` is (sum of counts, ...).
         """
 
 
@@ -71,17 +64,18 @@ class Rows:
 
     def own(self, height: int) -> slice:
         """This rank's rows of a map that has `height` rows in the whole sample."""
-        per_block = self._per_block(height)
-        return slice(_begin(self, self.index) * per_block, _begin(self, self.index + 1) * per_block)
-
-    def counts(self, height: int) -> tuple[int, ...]:
-        """How many rows of a map of `height` rows each rank has."""
-        per_block = self._per_block(height)
-        return tuple((_begin(self, rank + 1) - _begin(self, rank)) * per_block for rank in range(self.split))
+        if height % self.num_blocks:
+            raise ValueError(
+                f"{height} rows are no whole number of rows for each of {self.num_blocks} blocks"
+            )
+        first, last = (
+            self._begin(rank) * (height // self.num_blocks) for rank in (self.index, self.index + 1)
+        )
+        return slice(first, last)
 
     def height(self, own: int) -> int:
         """The rows in the whole sample of a map of which this rank has `own` rows."""
-        num_own = _begin(self, self.index + 1) - _begin(self, self.index)
+        num_own = self._begin(self.index + 1) - self._begin(self.index)
         if own % num_own:
             raise ValueError(f"{own} rows are no whole number of rows for each of {num_own} blocks")
         return own // num_own * self.num_blocks
@@ -90,12 +84,19 @@ class Rows:
         """Own rows of whole maps (N, H, W, C), a copy without gaps; an array without these four axes is as it was."""
         return np.ascontiguousarray(maps[:, self.own(maps.shape[1])]) if maps.ndim == 4 else maps
 
-    def _per_block(self, height: int) -> int:
-        if height % self.num_blocks:
-            raise ValueError(
-                f"{height} rows are no whole number of rows for each of {self.num_blocks} blocks"
+    def check_halo(self, own: int, needed: int) -> None:
+        """Returns if every rank has the `needed` rows of a map of which this one has `own`. Raises UsageError."""
+        fewest = self.height(own) // self.num_blocks * (self.num_blocks // self.split)
+        if fewest < needed:
+            raise UsageError(
+                f"split {self.split} leaves a rank {fewest} rows of a map of which its neighbours need {needed}; "
+                "choose fewer ranks per sample, or samples of more rows"
             )
-        return height // self.num_blocks
+
+    def _begin(self, rank: int) -> int:
+        """The first block of that rank."""
+        each, more = divmod(self.num_blocks, self.split)
+        return rank * each + min(rank, more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +116,3 @@ def deal_rows(height: int, *, block_rows: int, index: int, split: int) -> Rows:
             "and each rank needs one or more; choose fewer ranks per sample or a larger preset"
         )
     return Rows(index=index, split=split, num_blocks=num_blocks)
-
-
-def _begin(rows: Rows, rank: int) -> int:
-    """The first block of that rank."""
-    each, more = divmod(rows.num_blocks, rows.split)
-    return rank * each + min(rank, more)

@@ -1,7 +1,8 @@
-"""Rows of samples in TensorFlow: what a rank asks its neighbours for, while networks compute and going back.
+"""Networks of TensorFlow of which each rank of a replica computes some rows: what it asks its neighbours for.
 
-Every function here has the adjoint of the sum of all ranks' losses (`dlscale.models.parallel`). Maps are
-(N, H, W, C), of which H are a rank's own rows; N may be unknown while a graph is traced.
+A network whose `exchanges` are set computes a rank's rows of every map (`frameworks/_tensorflow_layers`). Every
+function here has the adjoint of the sum of all ranks' losses (`models/parallel`). Maps are (N, H, W, C), of which H are
+a rank's own rows; N may be unknown while a graph is traced.
 
 An exchange is a call of NumPy inside the graph. It waits for the one that was traced before it, in the backward pass
 too, so that their order is the same on all ranks, whose programs are the same. They do not wait for exchanges of
@@ -10,7 +11,7 @@ gradients, nor these for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,13 @@ from dlscale.models.parallel import Part
 
 HOST = "/device:CPU:0"  # where arrays are exchanged
 Array = NDArray[Any]
+
+
+def split_rows(networks: Iterable[Any], part: Part) -> None:
+    """Let networks compute this rank's rows of every map. Raises UsageError."""
+    exchanges = Exchanges(part)
+    for network in networks:
+        network.exchanges = exchanges
 
 
 class Exchanges:
@@ -45,36 +53,28 @@ class Exchanges:
     def halo(
         self, values: Any, *, above: int, below: int, sides: tuple[int, int] = (0, 0), fill: float = 0.0
     ) -> Any:
-        """(N, above + H + below, W', C): own rows and the neighbours' beside them, `fill` beyond the sample and W.
+        """(N, above + H + below, W', C): own rows between the neighbours'; `fill` beyond the sample and W.
 
         Raises UsageError if a rank has fewer rows than its neighbour needs.
         """
         _, height, width, _ = values.shape
-        left, needed = sides[0], max(above, below)
-        if (fewest := min(self.rows.counts(self.rows.height(height)))) < needed:
-            raise UsageError(
-                f"split {self.rows.split} leaves a rank {fewest} rows of a map of which its neighbours need {needed}; "
-                "choose fewer ranks per sample, or samples of more rows"
-            )
+        left, padding = sides[0], ((0, 0), (above, below), sides, (0, 0))
+        self.rows.check_halo(height, max(above, below))
         if not (above or below):
-            padding = ((0, 0), (0, 0), sides, (0, 0))
             return tf.pad(values, padding, constant_values=fill) if any(sides) else values
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def surrounded(values: Any) -> Any:
-            from_up, from_down = self._exchange(
-                values[:, :below], values[:, height - above :], from_up=above, from_down=below
-            )
-            padding = ((0, 0), (above, below), sides, (0, 0))
+            edges = values[:, :below], values[:, height - above :]
+            from_up, from_down = self._exchange(edges, (above, below), fill)
             padded = tf.pad(values, padding, constant_values=fill)
             padded = _written(padded, from_up, row=0, column=left)
             padded = _written(padded, from_down, row=above + height, column=left)
 
             def gradient(upstream: Any) -> Any:
                 inner = upstream[:, :, left : left + width] if any(sides) else upstream
-                from_up, from_down = self._exchange(
-                    inner[:, :above], inner[:, above + height :], from_up=below, from_down=above
-                )
+                edges = inner[:, :above], inner[:, above + height :]
+                from_up, from_down = self._exchange(edges, (below, above))
                 own = inner[:, above : above + height]
                 own = _written(own, from_up, row=0, added=True)
                 return _written(own, from_down, row=height - above, added=True)
@@ -94,21 +94,9 @@ class Exchanges:
 
     def gathered(self, values: Any) -> Any:
         """(N, H', W, C): whole maps of own rows, on all ranks."""
-        counts = self.rows.counts(self.rows.height(values.shape[1]))
-        own = self.rows.own(sum(counts))
-
-        @tf.custom_gradient  # type: ignore[untyped-decorator]
-        def whole(values: Any) -> Any:
-            def gather(array: Array) -> Array:
-                first = np.ascontiguousarray(np.moveaxis(array, 1, 0))  # rows, as they are put together
-                gathered = np.empty((sum(counts), *first.shape[1:]), first.dtype)
-                self._neighbours.gather(_moved(first), _moved(gathered), counts)
-                return np.ascontiguousarray(np.moveaxis(gathered, 0, 1))
-
-            (maps,) = self._called(gather, [values], [(values.shape[0], sum(counts), *values.shape[2:])])
-            return maps, lambda upstream: self._sum(upstream)[:, own]
-
-        return whole(values)
+        height = self.rows.height(values.shape[1])
+        own = self.rows.own(height)
+        return self.summed(tf.pad(values, ((0, 0), (own.start, height - own.stop), (0, 0), (0, 0))))
 
     def own(self, values: Any) -> Any:
         """(N, H, W, C): own rows of whole maps that all ranks have."""
@@ -159,19 +147,17 @@ class Exchanges:
         normalised, mean, variance = normalise(values, scale, shift)
         return normalised, mean, variance
 
-    def _exchange(self, up: Any, down: Any, *, from_up: int, from_down: int) -> list[Any]:
-        """What the neighbours sent for `up` and `down`, so many rows each; none where there is no neighbour."""
-        is_first, is_last = self.rows.index == 0, self.rows.index == self.rows.split - 1
-        counts = (0 if is_first else from_up, 0 if is_last else from_down)
+    def _exchange(self, edges: tuple[Any, Any], counts: tuple[int, int], fill: float = 0.0) -> list[Any]:
+        """The rows (N, count, W, C) from above and below, for the `edges` that go there; `fill` beyond the sample."""
 
         def move(*rows: Array) -> list[Array]:
             num, _, width, channels = rows[0].shape
-            came = [np.empty((num, count, width, channels), rows[0].dtype) for count in counts]
-            sent = (None if is_first else rows[0], None if is_last else rows[1])
-            self._neighbours.exchange(*map(_moved, (*sent, *came)))
-            return came
+            received = [np.full((num, count, width, channels), fill, rows[0].dtype) for count in counts]
+            self._neighbours.exchange(*map(_moved, (*rows, *received)))
+            return received
 
-        return self._called(move, [up, down], [(up.shape[0], count, *up.shape[2:]) for count in counts])
+        shape = edges[0].shape
+        return self._called(move, edges, [(shape[0], count, *shape[2:]) for count in counts])
 
     def _sum(self, values: Any) -> Any:
         """The sum over the replica's ranks, in the type of `values`; made in float32 or float64."""
@@ -202,10 +188,8 @@ class Exchanges:
         return made
 
 
-def _moved(array: Array | None) -> Array | None:
-    """An array as neighbours move it: None without elements, and NumPy itself has no bfloat16."""
-    if array is None or not array.size:
-        return None
+def _moved(array: Array) -> Array:
+    """An array as neighbours move it: NumPy itself has no bfloat16."""
     return array.view(np.int16) if array.dtype.name == "bfloat16" else array
 
 

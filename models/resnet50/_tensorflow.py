@@ -11,14 +11,11 @@ from dlscale.models.frameworks._tensorflow_layers import (
     ConvolutionNorm,
     Dense,
     Updates,
-    exchanges_of,
     mean_cross_entropy,
 )
 from dlscale.models.frameworks._tensorflow_layers import Network as Variables
 from dlscale.models.frameworks._tensorflow_optimizers import MomentumSgd
 from dlscale.models.frameworks._tensorflow_replica import Forward, TensorFlowProgram, Update
-from dlscale.models.parallel import Neighbours
-from dlscale.models.parallel._tensorflow import Exchanges
 from dlscale.models.resnet50 import (
     MOMENTUM,
     NETWORKS,
@@ -73,10 +70,8 @@ class Residual(tf.Module):  # type: ignore[misc]
 class ResNet50(Variables):
     """The network up to its logits, (N, classes)."""
 
-    def __init__(
-        self, network: Network, *, num_channels: int, num_classes: int, exchanges: Exchanges | None
-    ) -> None:
-        super().__init__(exchanges)
+    def __init__(self, network: Network, *, num_channels: int, num_classes: int) -> None:
+        super().__init__()
         self.stem = ConvolutionNorm(
             self, "stem", inputs=num_channels, outputs=network.num_filters, size=7, stride=2, pad=(3, 3)
         )
@@ -96,13 +91,12 @@ class ResNet50(Variables):
         return self.classifier(self.global_mean(values))
 
 
-def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None) -> TensorFlowProgram:
+def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
     """The network of a preset and its one objective."""
     network = ResNet50(
         NETWORKS[preset.name],
         num_channels=preset.input_shape[0],
         num_classes=preset.num_classes,
-        exchanges=exchanges_of(preset, neighbours),
     )
 
     def make_optimizer() -> MomentumSgd:

@@ -7,10 +7,8 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import nn
 
 from dlscale.models.frameworks._torch import TorchProgram, objective
-from dlscale.models.frameworks._torch_layers import ConvolutionNorm
+from dlscale.models.frameworks._torch_layers import ConvolutionNorm, GlobalMean
 from dlscale.models.frameworks._torch_optimizers import momentum_sgd
-from dlscale.models.parallel import Neighbours
-from dlscale.models.parallel._torch import WHOLE, Layers, layers_of
 from dlscale.models.resnet50 import (
     MOMENTUM,
     NETWORKS,
@@ -26,17 +24,15 @@ from dlscale.models.workload import Preset
 class Residual(nn.Module):
     """A bottleneck."""
 
-    def __init__(self, block: Bottleneck, layers: Layers) -> None:
+    def __init__(self, block: Bottleneck) -> None:
         super().__init__()
-        self.reduce = ConvolutionNorm(block.inputs, block.width, size=1, layers=layers)
-        self.spatial = ConvolutionNorm(
-            block.width, block.width, size=3, stride=block.stride, pad=1, layers=layers
-        )
-        self.expand = ConvolutionNorm(block.width, block.outputs, size=1, relu=False, layers=layers)
+        self.reduce = ConvolutionNorm(block.inputs, block.width, size=1)
+        self.spatial = ConvolutionNorm(block.width, block.width, size=3, stride=block.stride, pad=1)
+        self.expand = ConvolutionNorm(block.width, block.outputs, size=1, relu=False)
         self.shortcut: ConvolutionNorm | None = None
         if block.projects:
             self.shortcut = ConvolutionNorm(
-                block.inputs, block.outputs, size=1, stride=block.stride, relu=False, layers=layers
+                block.inputs, block.outputs, size=1, stride=block.stride, relu=False
             )
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
@@ -49,14 +45,12 @@ class Residual(nn.Module):
 class ResNet50(nn.Module):
     """The network up to its logits, (N, classes)."""
 
-    def __init__(
-        self, network: Network, *, num_channels: int, num_classes: int, layers: Layers = WHOLE
-    ) -> None:
+    def __init__(self, network: Network, *, num_channels: int, num_classes: int) -> None:
         super().__init__()
-        self.stem = ConvolutionNorm(num_channels, network.num_filters, size=7, stride=2, pad=3, layers=layers)
-        self.pool, self.global_mean = layers.max_pool(3, stride=2, padding=1), layers.global_mean()
+        self.stem = ConvolutionNorm(num_channels, network.num_filters, size=7, stride=2, pad=3)
+        self.pool, self.global_mean = nn.MaxPool2d(3, stride=2, padding=1), GlobalMean()
         self.stages = nn.Sequential(
-            *(nn.Sequential(*(Residual(block, layers) for block in stage)) for stage in network.stages)
+            *(nn.Sequential(*(Residual(block) for block in stage)) for stage in network.stages)
         )
         self.classifier = nn.Linear(network.num_features, num_classes)
 
@@ -79,13 +73,12 @@ class ResNet50Loss(nn.Module):
         return F.cross_entropy(self.network(images).float(), labels)
 
 
-def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None) -> TorchProgram:
+def program(preset: Preset, *, gate: bool) -> TorchProgram:
     """The network of a preset and its one objective."""
     network = ResNet50(
         NETWORKS[preset.name],
         num_channels=preset.input_shape[0],
         num_classes=preset.num_classes,
-        layers=layers_of(preset, neighbours),
     )
 
     def make_optimizer(_parameters: object) -> torch.optim.Optimizer:

@@ -105,7 +105,8 @@ def test_layers_compute_their_rows_of_whole_maps(name, last, kind, part, average
     images = tf.cast(rng.standard_normal((2, HEIGHT, 6, 3), dtype=np.float32), kind)
 
     def differentiated(exchanges):
-        net = Network(exchanges)
+        net = Network()
+        net.exchanges = exchanges
         layer = LAYERS[name](net)
         draw = np.random.default_rng(4)
         for variable in net.ordered:

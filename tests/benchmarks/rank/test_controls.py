@@ -1,6 +1,7 @@
 """Controls without computation: buckets, calls, clocks and gates."""
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -103,37 +104,33 @@ def test_before_the_first_step_no_bucket_holds_a_mean():
     assert not ExchangeOnly(Pair(), [4000], ALONE.Barrier).gate(ALONE).passed
 
 
-# Of three ranks: halos of other sizes up and down, statistics, and a gather of uneven rows.
+# Of three ranks: halos of other sizes up and down, and statistics.
 CALLS = [
-    [Call("exchange", (0, 600)), Call("sum", (48,)), Call("sum", (12,)), Call("gather", (30,))],
-    [Call("exchange", (300, 600)), Call("sum", (48,)), Call("sum", (12,)), Call("gather", (20,))],
-    [Call("exchange", (300, 0)), Call("sum", (48,)), Call("sum", (12,)), Call("gather", (20,))],
+    [Call("exchange", (0, 600)), Call("sum", (48,)), Call("sum", (12,))],
+    [Call("exchange", (300, 600)), Call("sum", (48,)), Call("sum", (12,))],
+    [Call("exchange", (300, 0)), Call("sum", (48,)), Call("sum", (12,))],
 ]
+NOTHING = np.empty(0, np.uint8)
 
 
-class OverThreads:
-    """A carrier over what all ranks tell each other."""
-
-    takes_tensors = False
+class OverThreads(CarriedNeighbours):
+    """Over what all ranks tell each other."""
 
     def __init__(self, neighbours):
-        self.index, self._neighbours = neighbours.index, neighbours
+        place = SimpleNamespace(Get_rank=lambda: neighbours.index)
+        super().__init__(place, neighbours.split)
+        self._add, self._neighbours = neighbours.sum, neighbours
 
-    def exchange(self, sends, receives):
-        up, down = (dict(sends).get(self.index + way) for way in (-1, 1))
-        from_up, from_down = (dict(receives).get(self.index + way) for way in (-1, 1))
-        self._neighbours.exchange(up, down, from_up, from_down)
-
-    def sum(self, values):
-        self._neighbours.sum(values)
-
-    def gather(self, own, whole, counts):
-        self._neighbours.gather(own, whole, counts)
+    def _move(self, sends, receives):
+        arrays = [
+            dict(parts).get(self.index + way, NOTHING) for parts in (sends, receives) for way in (-1, 1)
+        ]
+        self._neighbours.exchange(*arrays)
 
 
 def test_a_step_makes_the_calls_of_the_training_in_order_and_bytes():
     def work(neighbours):
-        carried = CarriedNeighbours(OverThreads(neighbours), split=3)
+        carried = OverThreads(neighbours)
         HalosOnly(carried, CALLS).step()
         return carried.last_calls()
 
@@ -144,5 +141,5 @@ def test_ranks_that_do_not_do_the_same_are_told():
     def work(neighbours):
         HalosOnly(neighbours, [CALLS[0], CALLS[1][::-1], CALLS[2]])
 
-    with pytest.raises(ValueError, match="call 0 is exchange and gather on ranks of one replica"):
+    with pytest.raises(ValueError, match="call 0 is exchange and sum on ranks of one replica"):
         in_threads(3, work)
