@@ -64,10 +64,6 @@ class Rows:
 
     def own(self, height: int) -> slice:
         """This rank's rows of a map that has `height` rows in the whole sample."""
-        if height % self.num_blocks:
-            raise ValueError(
-                f"{height} rows are no whole number of rows for each of {self.num_blocks} blocks"
-            )
         first, last = (
             self._begin(rank) * (height // self.num_blocks) for rank in (self.index, self.index + 1)
         )
@@ -75,10 +71,7 @@ class Rows:
 
     def height(self, own: int) -> int:
         """The rows in the whole sample of a map of which this rank has `own` rows."""
-        num_own = self._begin(self.index + 1) - self._begin(self.index)
-        if own % num_own:
-            raise ValueError(f"{own} rows are no whole number of rows for each of {num_own} blocks")
-        return own // num_own * self.num_blocks
+        return own // self._num_own() * self.num_blocks
 
     def cut(self, maps: NDArray[Any]) -> NDArray[Any]:
         """Own rows of whole maps (N, H, W, C), a copy without gaps; an array without these four axes is as it was."""
@@ -86,12 +79,16 @@ class Rows:
 
     def check_halo(self, own: int, needed: int) -> None:
         """Returns if every rank has the `needed` rows of a map of which this one has `own`. Raises UsageError."""
-        fewest = self.height(own) // self.num_blocks * (self.num_blocks // self.split)
+        fewest = own // self._num_own() * (self.num_blocks // self.split)
         if fewest < needed:
             raise UsageError(
                 f"split {self.split} leaves a rank {fewest} rows of a map of which its neighbours need {needed}; "
                 "choose fewer ranks per sample, or samples of more rows"
             )
+
+    def _num_own(self) -> int:
+        """Blocks of this rank."""
+        return self._begin(self.index + 1) - self._begin(self.index)
 
     def _begin(self, rank: int) -> int:
         """The first block of that rank."""

@@ -43,7 +43,7 @@ def narrow_halo(patch, framework="torch"):
 def edge_gradient_dropped(patch, framework="torch"):
     """Going back, each rank keeps what its own rows have of the gradient."""
     if framework == "torch":
-        from dlscale.models.parallel._torch_exchanges import _Halo
+        from dlscale.models.parallel._torch import _Halo
 
         def backward(ctx, gradient):
             height = gradient.shape[2] - ctx.above - ctx.below
