@@ -29,7 +29,7 @@ def ask(path: Path, python: Path) -> OwnModel:
     """The facts of a user's file, from a process of that Python. Raises UsageError with what is wrong."""
     try:
         answer = environment.ask(
-            python, "benchmarks.rank.own_trial", str(path), answer=Answer, variables=THREADS
+            python, "benchmarks.rank.own_trial", str(path.absolute()), answer=Answer, variables=THREADS
         )
     except NoAnswerError as error:
         raise UsageError(
@@ -37,6 +37,8 @@ def ask(path: Path, python: Path) -> OwnModel:
         ) from None
     if answer.model is None:
         raise UsageError(answer.problem)
+    if answer.model.warned:
+        sys.stderr.write(f"{path.name}: a warning in its first steps: {answer.model.warned}\n")
     return answer.model
 
 

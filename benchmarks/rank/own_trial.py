@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -14,31 +15,38 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives.none import NoneBackend
 from dlscale.models.own import PRESET, FilePlace, OwnModel, own_workload
 from dlscale.models.own.facts import Answer, read_facts
-from dlscale.models.own.file import load_file
+from dlscale.models.own.file import TooLongError, load_file
 from dlscale.models.workload import Shard
+
+LIMIT_SECONDS = 300  # for the file, its data and its first steps
 
 
 def main() -> None:
     """Print the facts of the file that the command line names, or what is wrong."""
-    path = Path(sys.argv[1])
+    path = Path(sys.argv[1]).absolute()
     out = os.dup(1)
-    os.dup2(2, 1)  # what the file prints is not the answer
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the file prints is not the answer
     try:
         answer = Answer(model=checked(path))
     except UsageError as error:
         answer = Answer(problem=str(error))
     with os.fdopen(out, "w") as stream:
         stream.write(answer.model_dump_json() + "\n")
-    sys.stdout.flush()
     os._exit(0)  # taking a framework's interpreter down takes as long as a start
 
 
-def checked(path: Path) -> OwnModel:
+def checked(path: Path, *, limit_seconds: float = LIMIT_SECONDS) -> OwnModel:
     """The facts of a file, of which a step was taken. Raises UsageError for whatever is wrong with it."""
-    place = FilePlace(path, path.absolute())
-    own = load_file(place)
-    model: OwnModel = own.run(lambda: read_facts(path), what="a first step")
-    try_step(model, place)
+
+    def stop(*_: object) -> None:
+        raise TooLongError(f"not done after {limit_seconds:g} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, limit_seconds)
+    try:
+        try_step(model := read_facts(path), FilePlace(path, path))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return model
 
 

@@ -58,6 +58,7 @@ class TorchProgram(Program):
     """
 
     units: Sequence[nn.Module] = ()
+    as_given: bool = False  # whether batches and weights keep the shape and order of memory that they come in
 
 
 def prepare(
@@ -125,7 +126,7 @@ class TorchReplica(BatchedReplica):
         self._execution = execution
         for network in program.networks:
             for tensor in (*network.parameters(), *network.buffers()):
-                if tensor.dim() == 4:
+                if tensor.dim() == 4 and not program.as_given:
                     tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
             if execution.precision == "fp64":
                 network.double()
@@ -142,7 +143,7 @@ class TorchReplica(BatchedReplica):
             tensor = torch.from_numpy(array)
             if self._execution.precision == "fp64" and tensor.is_floating_point():
                 tensor = tensor.double()
-            if tensor.dim() == 4:
+            if tensor.dim() == 4 and not self.program.as_given:
                 tensor = tensor.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
             tensors.append(_on_gpu(tensor) if self.device == "gpu" else tensor)
         return tuple(tensors)
@@ -196,7 +197,7 @@ class TorchReplica(BatchedReplica):
         """The networks' outputs for the next local batch; images come as (N, H, W, C)."""
         batch = self.next_batch()
         with self._statistics_kept(), torch.no_grad(), autocast(self._execution):
-            return [_channels_to_the_end(output) for output in self.program.outputs(*batch)]
+            return [self._on_host(output) for output in self.program.outputs(*batch)]
 
     def slots(self) -> State:
         return view_slots(self._optimizers())
@@ -218,10 +219,16 @@ class TorchReplica(BatchedReplica):
         for network in self.program.networks:
             network.eval()
         with torch.no_grad(), autocast(self._execution):
-            outputs = _channels_to_the_end(self.program.predict(*tensors))
+            outputs = self._on_host(self.program.predict(*tensors))
         for network in self.program.networks:
             network.train()
         return outputs
+
+    def _on_host(self, outputs: torch.Tensor) -> NDArray[np.float32]:
+        """Images as (N, H, W, C), unless they stay as given."""
+        if outputs.dim() == 4 and not self.program.as_given:
+            outputs = outputs.permute(0, 2, 3, 1)
+        return outputs.float().contiguous().cpu().numpy().copy()
 
     @contextmanager
     def _statistics_kept(self) -> Iterator[None]:
@@ -269,8 +276,3 @@ def _executed(loss: nn.Module, execution: Execution) -> nn.Module:
 def _on_gpu(tensor: torch.Tensor) -> torch.Tensor:
     """A copy on the GPU with the same strides. Memory that is not pinned would be copied by a waiting host."""
     return tensor.pin_memory().to(DEVICES["gpu"], non_blocking=True)
-
-
-def _channels_to_the_end(tensor: torch.Tensor) -> NDArray[np.float32]:
-    tensor = tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor
-    return tensor.float().contiguous().cpu().numpy().copy()

@@ -2,7 +2,8 @@
 
 The file has a network, a loss, an optimizer and data; docs/own-model.md says under which names. Nothing of dlscale
 is imported there, and nothing is registered here. `OwnModel` is what is known of such a file without running it, so
-that records can be read where the file is not; `read_facts` (facts.py) finds that out, in a process of its own.
+that records can be read where the file is not; `read_facts` (facts.py) finds that out, in a process of its own, which
+runs the file, checks what it returns and tries a step.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class OwnModel(Frozen):
         ""
     )  # what is wrong with the first that cannot be trained on; empty: none was found
     data: Text  # "<file>:<12 hex digits>", of the samples
+    warned: Text = where_given("")  # what the framework warned of in its first steps
     unchecked: Text  # what gates cannot know of such a model, in one line
 
     @property

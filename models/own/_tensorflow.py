@@ -7,7 +7,6 @@ variables are those of TensorFlow below them, so that weights, exchange and chec
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,27 +15,24 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from dlscale.base.errors import UsageError
 from dlscale.models.frameworks._tensorflow_optimizers import Optimizer, Sgd
 from dlscale.models.frameworks._tensorflow_replica import (
     Forward,
     TensorFlowProgram,
     flops_in,
 )
-from dlscale.models.own import OwnModel
-from dlscale.models.own.data import OwnSamples, read_good
-from dlscale.models.own.file import SAME, SUM, UNREPEATABLE, OwnFile
-from dlscale.models.own.sources import open_source
+from dlscale.models.own import OwnModel, checks
+from dlscale.models.own.data import open_source, read_good
+from dlscale.models.own.file import OwnFile
 from dlscale.models.samples import Arrays
 from dlscale.models.workload import Execution, Objective, Preset, Weights
 
 BUFFER_SEED = 7  # of what a network draws for itself besides trainable weights: the same on every rank
 POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp64": "float64"}
-
-
-def seed(number: int) -> None:
-    """Seed TensorFlow's global generators."""
-    tf.random.set_seed(number)
+REMEDY = (
+    "keep what it counts in a weight that is not trained, and draw by Keras's layers or keras.random with a "
+    "keras.random.SeedGenerator of the layer, neither by tf.random nor by NumPy"
+)
 
 
 class KerasNetwork(tf.Module):  # type: ignore[misc]
@@ -48,18 +44,23 @@ class KerasNetwork(tf.Module):  # type: ignore[misc]
         self.trained = tuple(variable.value for variable in network.trainable_variables)
         kept = [variable for variable in network.variables if not variable.trainable]
         self.ordered = [*self.trained, *(variable.value for variable in kept)]
-        self._generators = [
+        self.generators = [
             variable.value for variable in kept if variable.path.endswith("seed_generator_state")
         ]
 
     def reseed(self, number: Any) -> None:
         """What the network draws from now on follows from that number."""
-        for index, state in enumerate(self._generators):
+        for index, state in enumerate(self.generators):
             state.assign(tf.cast([number, index], state.dtype))
 
     def __call__(self, *inputs: Any, training: bool) -> Any:
         """The network's output."""
         return self.network(inputs[0] if len(inputs) == 1 else list(inputs), training=training)
+
+    def loss(self, own: OwnFile, outputs: Any, labels: Any) -> Any:
+        """The mean of what the file's loss gives, with the network's own terms of regularisation; float32."""
+        values = own.names["loss"](labels, tf.cast(outputs, tf.float32))
+        return tf.add_n([tf.reduce_mean(values), *self.network.losses])
 
 
 class KerasOptimizer(Optimizer):
@@ -103,13 +104,19 @@ def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..
                 *batch, number = batch  # type: ignore[assignment]
                 network.reseed(number[0])
             *inputs, labels = batch
-            return Forward(
-                losses=[_loss(own, network.network, network(*inputs, training=True), labels)], updates=[]
-            )
+            loss = network.loss(own, network(*inputs, training=True), labels)
+            return Forward(losses=[loss], updates=[])
 
         def first_weights(seed: int) -> Weights:
             fresh = _built(own, seed=seed, precision=execution.precision)
             return [variable.numpy() for variable in fresh.trainable_variables]
+
+        def make_optimizer() -> KerasOptimizer:
+            made = own.call("optimizer")
+            made.learning_rate = preset.learning_rate
+            if own.clip_norm:
+                made.global_clipnorm = own.clip_norm
+            return KerasOptimizer(made, network.network)
 
         return TensorFlowProgram(
             networks=[network],
@@ -117,7 +124,7 @@ def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..
                 Objective(
                     names=tuple(variable.path for variable in network.network.trainable_variables),
                     parameters=network.trained,
-                    optimizer=Sgd(1.0) if gate else _optimizer(own, network.network, preset.learning_rate),
+                    optimizer=Sgd(1.0) if gate else make_optimizer(),
                 )
             ],
             first_weights=first_weights,
@@ -131,35 +138,16 @@ def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..
     return program
 
 
-def _optimizer(own: OwnFile, network: Any, learning_rate: float) -> KerasOptimizer:
-    made = own.call("optimizer")
-    made.learning_rate = learning_rate
-    if own.clip_norm:
-        made.global_clipnorm = own.clip_norm
-    return KerasOptimizer(made, network)
-
-
 def _built(own: OwnFile, *, seed: int, precision: str = "fp32") -> Any:
     """A new network of the file, with weights."""
-    if keras.backend.backend() != "tensorflow":
-        raise UsageError(
-            f"{own.name}: Keras computes with {keras.backend.backend()} here; set KERAS_BACKEND=tensorflow"
-        )
     keras.utils.set_random_seed(seed)
     keras.config.set_dtype_policy(POLICIES[precision])
     network = own.call("model")
     if not network.built:
-        samples = OwnSamples(open_source(own, "tensorflow"), own, framework="tensorflow", seed=(0, 0))
-        *inputs, _ = map(tf.constant, read_good(samples, 1)[0])
+        *inputs, _ = map(tf.constant, read_good(open_source(own), 1)[0])
         whole = inputs[0] if len(inputs) == 1 else inputs
         own.run(lambda: network(whole), what="the network on a sample of data()")
     return network
-
-
-def _loss(own: OwnFile, network: Any, outputs: Any, labels: Any) -> Any:
-    """The mean of what the file's loss gives, with the network's own terms of regularisation; float32."""
-    values = own.names["loss"](labels, tf.cast(outputs, tf.float32))
-    return tf.add_n([tf.reduce_mean(values), *network.losses])
 
 
 def is_network(made: Any) -> bool:
@@ -174,42 +162,39 @@ def facts(own: OwnFile, batch: Arrays) -> dict[str, Any]:
     """
     *inputs, labels = (tf.constant(array) for array in batch)
     if (policy := keras.config.dtype_policy().name) != POLICIES["fp32"]:
-        raise UsageError(
-            f"{own.name}: Keras's policy is {policy}; leave it out, and precision to --precision"
-        )
-    made = _built(own, seed=BUFFER_SEED)
-    network = KerasNetwork(made)
-    _check_weights(own, made)
+        raise own.wrong(f"Keras's policy is {policy}; leave it out, and precision to --precision")
+    network = KerasNetwork(made := _built(own, seed=BUFFER_SEED))
+    _check_network(own, made)
     optimizer = _checked_optimizer(own)
-    with tf.GradientTape() as tape:
+    first = [variable.numpy() for variable in network.ordered]
+
+    def step() -> tuple[Any, Any]:
+        """(outputs, loss) of the network as it was made."""
+        for variable, value in zip(network.ordered, first, strict=True):
+            variable.assign(value)
+        network.reseed(BUFFER_SEED)
         outputs = own.run(lambda: network(*inputs, training=True), what="the network on a batch of data()")
-        if not tf.is_tensor(outputs) or outputs.shape[:1] != labels.shape[:1]:
-            found = tuple(outputs.shape) if tf.is_tensor(outputs) else type(outputs).__name__
-            raise UsageError(
-                f"{own.name}: the network gives {found} for {len(labels)} samples; it must return one tensor, with the "
-                "samples as its first axis"
-            )
-        loss = own.run(lambda: _loss(own, made, outputs, labels), what="loss(labels, outputs)")
-    if not np.isfinite(float(loss)):
-        raise UsageError(f"{own.name}: the first loss is {float(loss)}; it must be finite")
-    _check_mean(own, outputs, labels)
+        checks.check_outputs(
+            own, outputs.shape if tf.is_tensor(outputs) else None, outputs, num_samples=len(labels)
+        )
+        return outputs, own.run(lambda: network.loss(own, outputs, labels), what="loss(labels, outputs)")
+
+    with tf.GradientTape() as tape:
+        outputs, loss = step()
+    twice = 0.0
+    with contextlib.suppress(Exception):  # a loss may take whole batches alone
+        given, doubled = tf.concat([labels] * 2, 0), tf.concat([tf.cast(outputs, tf.float32)] * 2, 0)
+        twice = float(tf.reduce_mean(own.names["loss"](given, doubled)))
+    plain = float(loss) - float(tf.add_n([*made.losses, tf.constant(0.0)]))
+    checks.check_loss(own, "labels, outputs", plain, twice=twice)
     gradients = tape.gradient(loss, network.trained)
-    if unused := [v.path for v, g in zip(made.trainable_variables, gradients, strict=True) if g is None]:
-        raise UsageError(
-            f"{own.name}: the loss does not depend on {', '.join(unused[:3])}; leave such weights out, or set their "
-            "trainable to False"
-        )
+    unused = [v.path for v, g in zip(made.trainable_variables, gradients, strict=True) if g is None]
+    checks.check_used(own, unused, "trainable")
     inside = {id(variable) for variable in network.ordered}
-    if others := [variable.name for variable in tape.watched_variables() if id(variable) not in inside]:
-        raise UsageError(
-            f"{own.name}: {others[0]} is trained and is no weight of model(), so that neither optimizer nor ranks "
-            "would know of it; make it a part of the network"
-        )
-    classes = (
-        outputs.shape[1]
-        if len(outputs.shape) == 2 and outputs.shape[1] > 1 and labels.dtype.is_integer
-        else 0
-    )
+    checks.check_inside(own, [v.name for v in tape.watched_variables() if id(v) not in inside], "")
+    once, again = [np.append(found.numpy(), value.numpy()) for found, value in (step() for _ in range(2))]
+    if not np.allclose(once, again, rtol=checks.SAME, atol=0, equal_nan=True):
+        raise checks.unrepeatable(own, REMEDY)
     return {
         "num_parameters": sum(int(np.prod(variable.shape)) for variable in network.trained),
         "forward_flops_per_sample": flops_in(
@@ -217,92 +202,58 @@ def facts(own: OwnFile, batch: Arrays) -> dict[str, Any]:
         ),
         "optimizer": type(optimizer).__name__,
         "learning_rate": float(f"{float(optimizer.learning_rate):.7g}"),  # kept in float32
-        "num_classes": classes if len(labels.shape) == 1 else 0,
-        "running_statistics": len(network.ordered) > len(network.trained) + len(network._generators),
-        "random": _draws(own, network, inputs, labels),
+        "num_classes": checks.classes_in(outputs.shape, labels.shape, are_whole=labels.dtype.is_integer),
+        "running_statistics": len(network.ordered) > len(network.trained) + len(network.generators),
+        "random": any(
+            list(state.numpy()) != [BUFFER_SEED, index] for index, state in enumerate(network.generators)
+        ),
     }
 
 
-def _check_weights(own: OwnFile, network: Any) -> None:
+def _check_network(own: OwnFile, network: Any) -> None:
     """Raises UsageError for weights that ranks cannot train together."""
+    problem = ""
     if not network.trainable_variables:
-        raise UsageError(f"{own.name}: model() has no trainable weights; return a network with some")
-    if others := [f"{v.path} ({v.dtype})" for v in network.trainable_variables if v.dtype != "float32"]:
-        raise UsageError(
-            f"{own.name}: weights must be float32, found {others[0]}; leave precision to --precision"
-        )
-    for step in ("train_step", "compute_loss"):
-        if getattr(type(network), step) is not getattr(keras.Model, step):
-            raise UsageError(
-                f"{own.name}: {type(network).__name__} has a {step} of its own, which is not called here; write what "
-                "it computes into call() and loss(labels, outputs)"
+        problem = "model() has no trainable weights; return a network with some"
+    elif others := [f"{v.path} ({v.dtype})" for v in network.trainable_variables if v.dtype != "float32"]:
+        problem = f"weights must be float32, found {others[0]}; leave precision to --precision"
+    for method in ("train_step", "compute_loss"):
+        if getattr(type(network), method) is not getattr(keras.Model, method):
+            problem = (
+                f"{type(network).__name__} has a {method} of its own, which is not called here; write what it computes "
+                "into call() and loss(labels, outputs)"
             )
-    layers = network._flatten_layers()
-    if together := [layer.name for layer in layers if getattr(layer, "synchronized", False)]:
-        raise UsageError(
-            f"{own.name}: {together[0]} averages over ranks by itself, and here statistics are each rank's own; leave "
-            "synchronized out"
+    if together := [layer.name for layer in network._flatten_layers() if getattr(layer, "synchronized", 0)]:
+        problem = (
+            f"{together[0]} averages over ranks by itself, and here statistics are each rank's own; leave synchronized "
+            "out"
         )
-    first = {id(variable) for variable in network.trainable_variables}
-    if again := [v.path for v in _built(own, seed=BUFFER_SEED).trainable_variables if id(v) in first]:
-        raise UsageError(
-            f"{own.where('model')}: model() returns {again[0]} again when it is called again; every replica needs "
-            "weights of its own: make the layers inside of model()"
-        )
-
-
-def _check_mean(own: OwnFile, outputs: Any, labels: Any) -> None:
-    """Raises UsageError for a loss that is a sum over samples: ranks average theirs."""
-    outputs = tf.cast(outputs, tf.float32)
-    once, twice = float(tf.reduce_mean(own.names["loss"](labels, outputs))), 0.0
-    with contextlib.suppress(Exception):  # a loss may take whole batches alone
-        both = own.names["loss"](tf.concat([labels] * 2, 0), tf.concat([outputs] * 2, 0))
-        twice = float(tf.reduce_mean(both))
-    if once and math.isclose(twice, 2 * once, rel_tol=SAME):
-        raise UsageError(SUM.format(file=own.name, arguments="labels, outputs"))
-
-
-def _draws(own: OwnFile, network: KerasNetwork, inputs: Sequence[Any], labels: Any) -> bool:
-    """Whether a training step draws random numbers. Raises UsageError for one that seeding does not repeat."""
-    kept = [(variable, variable.numpy()) for variable in network.ordered]
-    values, drawn = [], False
-    for _ in range(3):
-        for variable, value in kept:
-            variable.assign(value)
-        network.reseed(BUFFER_SEED)
-        seeds = [state.numpy() for state in network._generators]
-        outputs = network(*inputs, training=True)
-        values.append([*outputs.numpy().ravel(), float(_loss(own, network.network, outputs, labels))])
-        pairs = zip(seeds, network._generators, strict=True)
-        drawn = any(np.any(before != state.numpy()) for before, state in pairs)
-    if not all(np.allclose(values[0], value, rtol=SAME, atol=0, equal_nan=True) for value in values[1:]):
-        raise UsageError(UNREPEATABLE.format(file=own.name, remedy=REMEDY))
-    return drawn
-
-
-REMEDY = (
-    "keep what it counts in a weight that is not trained, and draw by Keras's layers or keras.random with a "
-    "keras.random.SeedGenerator of the layer, neither by tf.random nor by NumPy"
-)
+    if problem:
+        raise own.wrong(problem, at="model")
+    seen = {id(variable) for variable in network.trainable_variables}
+    again = _built(own, seed=BUFFER_SEED).trainable_variables
+    checks.check_new(own, [variable.path for variable in again if id(variable) in seen])
 
 
 def _checked_optimizer(own: OwnFile) -> Any:
     optimizer = own.call("optimizer")
+    problem = ""
     if not isinstance(optimizer, keras.optimizers.Optimizer):
-        raise UsageError(
-            f"{own.name}: optimizer() returned a {type(optimizer).__name__}; return one of keras.optimizers"
+        problem = f"optimizer() returned a {type(optimizer).__name__}; return one of keras.optimizers"
+    elif (
+        isinstance(optimizer, keras.optimizers.LossScaleOptimizer) or optimizer.loss_scale_factor is not None
+    ):
+        problem = (
+            "the optimizer divides gradients by a scale of the loss, which nothing multiplies here; leave the scale "
+            "out, and precision to --precision"
         )
-    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    if scales or optimizer.loss_scale_factor is not None:
-        raise UsageError(
-            f"{own.where('optimizer')}: the optimizer divides gradients by a scale of the loss, which nobody "
-            "multiplies here; leave the scale out, and precision to --precision"
+    elif callable(optimizer._learning_rate) or float(optimizer.learning_rate) <= 0:
+        problem = (
+            "the optimizer needs one learning rate above 0, without a schedule of its own; write schedule(step), which "
+            "returns what it is multiplied by in step 0, 1, ..."
         )
-    if callable(optimizer._learning_rate):
-        raise UsageError(
-            f"{own.name}: the optimizer has a schedule of learning rates; give it one rate above 0, and write "
-            "schedule(step), which returns what it is multiplied by in step 0, 1, ..."
-        )
+    if problem:
+        raise own.wrong(problem, at="optimizer")
     return optimizer
 
 

@@ -1,6 +1,6 @@
-"""Finds out what a user's file is and has: the file is run, its network built, and one training step computed.
+"""Finds out what a user's file is and has: the file is run, its network built, and some training steps computed.
 
-It imports a framework, so it is done in a process of its own, which then trains a few steps
+It imports a framework, so it is done in a process of its own, which then trains a step of a backend
 (`benchmarks/rank/own_trial.py`).
 """
 
@@ -11,25 +11,21 @@ import re
 import sys
 import time
 import unicodedata
+import warnings
 from pathlib import Path
 from typing import Any
 
 from dlscale.base.definitions import Frozen
-from dlscale.base.errors import UsageError
 from dlscale.base.strings import Text
-from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.own import SUFFIX, FilePlace, OwnModel
-from dlscale.models.own.data import OwnSamples, data_digest, read_good
+from dlscale.models.own.data import ArraySource, Source, data_digest, open_source, read_good, read_source
 from dlscale.models.own.file import OwnFile, load_file
-from dlscale.models.own.sources import ArraySource, Source, open_source, read_source
 
 LOCAL_BATCH = 32
 NUM_SCHEDULED = 100  # steps that a schedule is asked for
 MOST_SECONDS = 1.0  # that data() and the digest of its samples may take, for both to be done a second time
-MODULES = {
-    "torch": "torch",
-    "tensorflow": "keras",
-}  # what is imported once a network of the framework was made
+MOST_WARNINGS = 3
+MODULES = {"torch": "torch", "tensorflow": "keras"}  # imported once a network of the framework was made
 
 
 class Answer(Frozen):
@@ -42,28 +38,45 @@ class Answer(Frozen):
 def read_facts(path: Path) -> OwnModel:
     """The facts of that file. Raises UsageError for whatever is wrong with it."""
     own = load_file(FilePlace(path, path.absolute()))
-    framework = _framework(own)
-    module = importlib.import_module(f"dlscale.models.own._{framework}")
+    model: OwnModel = own.run(lambda: _facts(own), what="a first step")
+    return model
+
+
+def _facts(own: OwnFile) -> OwnModel:
+    made = own.call("model")
+    imported = [framework for framework, module in MODULES.items() if module in sys.modules]
+    modules = {name: importlib.import_module(f"dlscale.models.own._{name}") for name in imported}
+    framework = next((name for name, module in modules.items() if module.is_network(made)), None)
+    if framework is None:
+        raise own.wrong(
+            f"model() returned a {type(made).__name__}; return a torch.nn.Module or a keras.Model", at="model"
+        )
     begun = time.monotonic()
-    source = open_source(own, framework, examined=True)
+    source = open_source(own)
     local_batch = own.number("local_batch", min(LOCAL_BATCH, len(source)))
     if len(source) < local_batch:
-        raise UsageError(
-            f"{own.name}: data() has {len(source)} samples, fewer than one local batch of {local_batch}; give more, or "
-            "write a smaller local_batch into the file"
+        raise own.wrong(
+            f"data() has {len(source)} samples, fewer than one local batch of {local_batch}; give more, or write a "
+            "smaller local_batch into the file",
+            at="data",
         )
-    digest = data_digest(source, own, framework=framework)
-    again = time.monotonic() - begun < MOST_SECONDS
-    _check_repeats(own, source, digest, framework=framework, again=again)
-    batch, problem = read_good(OwnSamples(source, own, framework=framework, seed=(0, 0)), local_batch)
+    digest = data_digest(source)
+    _check_repeats(own, source, digest, again=time.monotonic() - begun < MOST_SECONDS)
+    batch, problem = read_good(source, local_batch)
+    in_memory = isinstance(source, ArraySource)
+    problem = source.first_bad() if isinstance(source, ArraySource) else problem
     for step in range(NUM_SCHEDULED):
         if own.schedule:
             own.schedule(step)
-    found = module.facts(own, batch)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = modules[framework].facts(own, batch)
+    texts = [" ".join(str(one.message).split()) for one in caught if issubclass(one.category, UserWarning)]
     if own.clip_norm:
         found["whole_tensors"] = f"clip_norm={own.clip_norm:g} needs the norm of all gradients"
+    file = safe_name(own.name)
     return OwnModel(
-        file=safe_name(own.name),
+        file=file,
         digest=own.digest,
         framework=framework,
         input_shape=list(batch[0].shape[1:]),
@@ -73,9 +86,10 @@ def read_facts(path: Path) -> OwnModel:
         metrics=_metrics(own, num_classes=found["num_classes"]),
         clip_norm=own.clip_norm,
         scheduled=own.schedule is not None,
-        bad_sample=source.problem or problem,
-        data=f"{safe_name(own.name)}:{digest}",
-        unchecked=_unchecked(found, in_memory=isinstance(source, ArraySource)),
+        bad_sample=problem,
+        data=f"{file}:{digest}",
+        unchecked=_unchecked(found, in_memory=in_memory),
+        warned="; ".join(list(dict.fromkeys(texts))[:MOST_WARNINGS]),
         **found,
     )
 
@@ -87,33 +101,14 @@ def safe_name(name: str) -> str:
     return f"{stem or 'model'}{SUFFIX}"
 
 
-def _check_repeats(own: OwnFile, source: Source, digest: str, *, framework: str, again: bool) -> None:
+def _check_repeats(own: OwnFile, source: Source, digest: str, *, again: bool) -> None:
     """Raises UsageError if the samples are others when they are read, or made `again`; launches compare them, too."""
-    if data_digest(source, own, framework=framework) != digest:
-        raise UsageError(
-            f"{own.name}: data() gives other samples when they are read again; draw with the global generators of "
-            "torch, NumPy or Python, which are seeded for every batch, or with none"
+    if data_digest(read_source(own) if again else source) != digest:
+        raise own.wrong(
+            "data() gives other samples when they are read again; seed what it draws, as in default_rng(0), or draw "
+            "with the global generators of torch, NumPy or Python, which are seeded for every batch",
+            at="data",
         )
-    if not (isinstance(source, ArraySource) and again):
-        return
-    if data_digest(read_source(own, framework), own, framework=framework) != digest:
-        raise UsageError(
-            f"{own.where('data')}: data() gives other samples when it is called again; seed what it draws, as in "
-            "numpy.random.default_rng(0)"
-        )
-
-
-def _framework(own: OwnFile) -> str:
-    """The one that the network is written in; no other is imported."""
-    made = own.call("model")
-    for framework in FRAMEWORKS:
-        if MODULES[framework] not in sys.modules:
-            continue
-        if importlib.import_module(f"dlscale.models.own._{framework}").is_network(made):
-            return framework
-    raise UsageError(
-        f"{own.name}: model() returned a {type(made).__name__}; return a torch.nn.Module or a keras.Model"
-    )
 
 
 def _metrics(own: OwnFile, *, num_classes: int) -> dict[str, bool]:
@@ -126,10 +121,13 @@ def _metrics(own: OwnFile, *, num_classes: int) -> dict[str, bool]:
 
 
 def _unchecked(found: dict[str, Any], *, in_memory: bool) -> str:
-    """What the gates of the shipped workloads prove and cannot here."""
-    parts = ["no second framework to compare with"]
+    """What the gates of the shipped workloads prove and cannot here, and what is not the user's own script."""
     known = "parameters and operations" if found["forward_flops_per_sample"] else "parameters"
-    parts.append(f"{known} are as counted, no source states them")
+    parts = [
+        "trained by dlscale's loop, which may be faster than the file's own script",
+        "no second framework to compare with",
+        f"{known} are as counted, no source states them",
+    ]
     if in_memory:
         parts.append("all samples are in memory, so that no step has the time of making them")
     if found["random"]:

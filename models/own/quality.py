@@ -43,7 +43,7 @@ class OwnQuality:
         return samples.read(indices)
 
     def measure(self, predict: Predict, *arrays: NDArray[Any]) -> Measured:
-        """Outputs and labels (N, ...), images as (N, H, W, C)."""
+        """Outputs and labels (N, ...)."""
         *inputs, labels = arrays
         return {"outputs": predict(*inputs), "labels": labels}
 
@@ -53,9 +53,8 @@ class OwnQuality:
         if not np.isfinite(outputs).all():
             return {}
         own = load_file(known_place(self._model, self._place), self._model.digest)
-        seen = self._as_the_user(outputs), self._as_the_user(labels)
         found = {
-            name: own.run(partial(_number, call, *seen), what=f"metric {name}(outputs, labels)")
+            name: own.run(partial(_number, call, outputs, labels), what=f"metric {name}(outputs, labels)")
             for name, call in own.metrics.items()
         }
         if "accuracy" in self._model.metrics and "accuracy" not in found:
@@ -64,10 +63,6 @@ class OwnQuality:
             framework = importlib.import_module(f"dlscale.models.own._{self._model.framework}")
             found["loss"] = own.run(lambda: framework.loss_value(own, outputs, labels), what="loss")
         return found
-
-    def _as_the_user(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Torch's images as (N, C, H, W)."""
-        return np.moveaxis(array, -1, 1) if array.ndim == 4 and self._model.framework == "torch" else array
 
 
 def _number(call: Callable[..., Any], outputs: NDArray[Any], labels: NDArray[Any]) -> float:

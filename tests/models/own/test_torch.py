@@ -1,13 +1,10 @@
 """A user's own torch model as a workload: its facts, and replicas that train as those of any other."""
 
-import os
-
 import numpy as np
 import pytest
 import torch
 
 from dlscale.base.errors import UsageError
-from dlscale.models import hdf5
 from dlscale.models.own import FilePlace, own_workload
 from dlscale.models.own.facts import read_facts
 from dlscale.models.workload import Execution, Input, Shard
@@ -86,7 +83,7 @@ def test_a_schedule_and_a_largest_norm_hold_in_every_step(write_file):
 
 
 def test_images_are_seen_as_the_file_gives_them(write_file):
-    """Torch's (N, C, H, W), though samples are kept as (N, H, W, C)."""
+    """(N, C, H, W) without gaps, as in a loop of the user's own, and weights in the order of memory of the file."""
     text = """
 import torch
 
@@ -94,12 +91,14 @@ class Looks(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.scale = torch.nn.Parameter(torch.ones(3, 1, 1))
+        self.kernel = torch.nn.Parameter(torch.zeros(3, 2, 3, 2))
 
     def forward(self, images):
-        assert images.shape[1:] == (3, 4, 5), images.shape
-        return (images * self.scale).sum((2, 3))
+        flat = images.view(images.size(0), 3, 20)
+        return (flat * self.scale[:, :, 0]).sum(2) + self.kernel.sum()
 
-model = Looks
+def model():
+    return Looks().to(memory_format=torch.channels_last)
 
 def loss(outputs, labels):
     return ((outputs - labels) ** 2).mean()
@@ -120,6 +119,7 @@ def data():
 """
     make = factory(write_file(text=text))
     replica = make(shard=Shard(), seed=1)
+    assert replica.objectives[0].parameters[1].is_contiguous(memory_format=torch.channels_last)
     replica.gradients()
     assert replica.losses()[0] < 1e-6, "labels are the sums of the same images, drawn once per sample"
     (images, _) = replica.next_batch()
@@ -184,43 +184,16 @@ data = Samples
         [strict.next_batch() for _ in range(40)]
 
 
-def test_hdf5_files_and_generators_and_resident_tensors(write_file, tmp_path):
-    import h5py
-
-    rng = np.random.default_rng(1)
-    for number in range(2):
-        with h5py.File(tmp_path / f"part{number}.h5", "w") as file:
-            file["features"] = rng.normal(size=(60 + number, 6)).astype(np.float32)
-            file["labels"] = np.arange(60 + number) % 2
+def test_generators_and_resident_tensors(write_file):
     whole = "    features = np.random.default_rng(0).normal(size=(200, 6))\n"
     body = whole + "    return features, (features[:, 0] > 0).astype(int)\n"
-    files = write_file((body, "    return ['part0.h5', 'part1.h5']\n"), name="files.py")
-    assert read_facts(files).num_samples == 121
     yields = "    for sample in zip(features, (features[:, 0] > 0).astype(int)):\n        yield sample\n"
-    stream = write_file((body, whole + yields), name="stream.py")
-    facts = read_facts(stream)
+    facts = read_facts(write_file((body, whole + yields), name="stream.py"))
     assert facts.num_samples == 200
     assert facts.data.split(":")[1] == read_facts(write_file()).data.split(":")[1], "the same samples"
     make = factory(write_file(name="resident.py"), source=Input())
     batch = make(shard=Shard(), seed=1).next_batch()
     assert batch[0].shape == (8, 6)
-
-
-def test_hdf5_files_of_others_are_examined_before_they_are_opened(write_file, tmp_path, monkeypatch):
-    import h5py
-
-    monkeypatch.setattr(hdf5, "LIMIT_SECONDS", 1)
-    os.mkfifo(tmp_path / "fifo.h5")
-    with h5py.File(tmp_path / "part.h5", "w") as file:
-        file["features"] = h5py.ExternalLink("fifo.h5", "features")
-        whole = "    features = np.random.default_rng(0).normal(size=(200, 6))\n"
-        body = whole + "    return features, (features[:, 0] > 0).astype(int)\n"
-        path = write_file((body, "    return ['part.h5']\n"))
-        file.flush()
-        with pytest.raises(UsageError, match="another program has it open for writing; wait for it"):
-            read_facts(path)
-    with pytest.raises(UsageError, match=r"part\.h5: HDF5 did not end reading it within 1 s"):
-        read_facts(path)
 
 
 def test_a_process_with_other_samples_or_another_text_is_refused(write_file):
