@@ -32,7 +32,8 @@ def check_buffer(
     Raises TypeError for what is no array or of another dtype (also of another byte order), ValueError if it
     is not C-contiguous, not writable or not aligned.
     """
-    check_array(buffer)
+    if not isinstance(buffer, np.ndarray):
+        raise TypeError(f"the buffer is a {type(buffer).__name__}; give a NumPy array")
     if buffer.dtype not in dtypes:
         raise TypeError(f"the buffer's dtype is {buffer.dtype}; give {', '.join(sorted(map(str, dtypes)))}")
     flags = buffer.flags
@@ -44,18 +45,6 @@ def check_buffer(
         raise ValueError("the buffer is not aligned to its dtype; give a copy")
 
 
-def check_array(buffer: object) -> None:
-    """Return if `buffer` is an array whose memory is all of it. Raises TypeError."""
-    if type(buffer) is np.ndarray:
-        return
-    if not isinstance(buffer, np.ndarray):
-        raise TypeError(f"the buffer is a {type(buffer).__name__}; give a NumPy array")
-    if isinstance(buffer, np.ma.MaskedArray):
-        raise TypeError(
-            "the buffer is a masked array, of which only the data would travel; give those: array.data"
-        )
-
-
 def check_operation(op: str, buffer: NDArray[Any]) -> None:
     """Return if `op` can be applied to `buffer`; raises ValueError for an unknown operation, TypeError otherwise."""
     if op not in OPERATIONS:
@@ -65,22 +54,18 @@ def check_operation(op: str, buffer: NDArray[Any]) -> None:
 
 
 def check_root(root: int, *, size: int) -> None:
-    """Return if `root` is a rank of `size`; raises ValueError, or TypeError for what is no whole number."""
-    if not isinstance(root, Integral):
-        raise TypeError(f"root is {root!r}; give a rank's number, 0 .. {size - 1}")
-    if not 0 <= root < size:
-        raise ValueError(f"root is {root}; give 0 .. {size - 1}")
+    """Return if `root` is a rank of `size`; raises ValueError."""
+    if not isinstance(root, Integral) or not 0 <= root < size:
+        raise ValueError(f"root is {root!r}; give a rank's number, 0 .. {size - 1}")
 
 
 def check_length(count: int, dtype: str, *, dtypes: Collection[np.dtype[Any]] = DTYPES) -> np.dtype[Any]:
     """The dtype of a new array of `count` elements.
 
-    Raises TypeError if `count` is no whole number or `dtype` is none of `dtypes`, ValueError if `count` is negative.
+    Raises ValueError if `count` is no whole number from 0 on, TypeError if `dtype` is none of `dtypes`.
     """
-    if not isinstance(count, Integral):
-        raise TypeError(f"count is {count!r}; give a whole number")
-    if count < 0:
-        raise ValueError(f"count is {count}; give 0 or more")
+    if not isinstance(count, Integral) or count < 0:
+        raise ValueError(f"count is {count!r}; give a whole number, 0 or more")
     for kind in dtypes:
         if str(kind) == str(dtype):
             return kind

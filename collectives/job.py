@@ -1,7 +1,7 @@
 """The ranks of a launch that has servers: workers first, servers last, and the messages between them.
 
-No rank waits inside MPI here, where MPICH keeps a core busy: servers share cores with workers. A rank that waits polls
-and sleeps.
+A rank that waits for orders or messages polls and sleeps: inside MPI it would keep a core busy, and servers share cores
+with workers.
 """
 
 from __future__ import annotations
@@ -10,12 +10,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from dlscale.base.errors import UsageError
 
 POLL_SECONDS = 0.005
-MAX_TEXT_BYTES = 4096  # of a rank's description of itself
 ORDER_TAG = 41
 
 
@@ -35,13 +32,9 @@ class ServerSplit:
         return self.workers is None
 
     def tell(self, text: str) -> list[str]:
-        """The texts of all ranks, workers first; collective over all. Short texts: addresses and the like."""
-        mine = np.zeros(MAX_TEXT_BYTES, dtype=np.uint8)
-        raw = text.encode()
-        mine[: len(raw)] = np.frombuffer(raw, dtype=np.uint8)
-        all_texts = np.empty((self.num_workers + self.num_servers, MAX_TEXT_BYTES), dtype=np.uint8)
-        rest(self.everyone.Iallgather(mine, all_texts))
-        return [row.tobytes().rstrip(b"\0").decode() for row in all_texts]
+        """The texts of all ranks, workers first; collective over all."""
+        texts: list[str] = self.everyone.allgather(text)
+        return texts
 
     def order(self, **what: Any) -> None:
         """Worker 0 tells all servers what to do; nothing is done by other workers."""

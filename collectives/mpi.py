@@ -82,16 +82,13 @@ class MpiCollective:
         check_buffer(buffer, written=False)
         check_buffer(output)
         check_operation(op, output)
-        part = output
-        if np.may_share_memory(buffer, output):  # MPI takes no part of what it sends to receive in
-            if self._scratch.nbytes < output.nbytes:
-                self._scratch = np.empty(output.nbytes, np.uint8)
-            part = self._scratch[: output.nbytes].view(output.dtype)
+        if self._scratch.nbytes < output.nbytes:
+            self._scratch = np.empty(output.nbytes, np.uint8)
+        part = self._scratch[: output.nbytes].view(output.dtype)  # `output` may be a part of what MPI sends
         communicator.Reduce_scatter_block(buffer, part, op=self._operations[op])
         if op == "average" and self.size > 1:
-            np.divide(part, self.size, out=output)
-        elif part is not output:
-            output[:] = part
+            np.divide(part, self.size, out=part)
+        output[...] = part.reshape(output.shape)
 
     def allgather(self, piece: NDArray[Any], output: NDArray[Any]) -> None:
         communicator = self._open()

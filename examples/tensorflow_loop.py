@@ -1,12 +1,13 @@
 """Train in a TensorFlow loop of one's own on several ranks: mpiexec -n 2 python examples/tensorflow_loop.py
 
-Gradients are averaged inside `tf.function`, between the tape and the optimizer.
+The optimizer averages the tape's gradients before it applies them.
 """
 
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import keras
 import numpy as np
 import tensorflow as tf
 from mpi4py import MPI
@@ -24,6 +25,8 @@ variables = [
     tf.Variable(initial.normal(0, scale, shape).astype(np.float32))
     for shape, scale in (((2, 32), 0.7), ((32,), 0.1), ((32, 1), 0.2), ((1,), 0.0))
 ]
+optimizer = ring.keras_optimizer(keras.optimizers.SGD(RATE), ranks)
+optimizer.build(variables)
 
 
 @tf.function
@@ -32,9 +35,7 @@ def train(x, y):
     with tf.GradientTape() as tape:
         hidden = tf.tanh(x @ variables[0] + variables[1])
         loss = tf.reduce_mean((hidden @ variables[2] + variables[3] - y) ** 2)
-    gradients = ring.average_gradients(tape.gradient(loss, variables), ranks)
-    for variable, gradient in zip(variables, gradients, strict=True):
-        variable.assign_sub(RATE * gradient)
+    optimizer.apply(tape.gradient(loss, variables), variables)
     return loss
 
 

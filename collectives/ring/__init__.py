@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Settings",
-    "average_gradients",
     "check_buffers_match",
     "connect",
     "join",
@@ -74,28 +73,16 @@ def torch_hook(rings: Ring | Sequence[Ring], *, threads: bool | None = None) -> 
     return DdpHook(_several(rings), threads=threads)
 
 
-def average_gradients(gradients: Sequence[Any], rings: Ring | Sequence[Ring]) -> list[Any]:
-    """The means over ranks of a TensorFlow tape's gradients, inside `tf.function` or eagerly; collective.
-
-        gradients = ring.average_gradients(tape.gradient(loss, variables), ranks)
-        optimizer.apply(gradients, variables)
-
-    None stays None. Sparse gradients come back dense. All ranks build the same graphs in the same order.
-    """
-    from dlscale.collectives.training._tensorflow_buckets import average, exchange_over
-
-    means: list[Any] = average(exchange_over(_several(rings)), gradients)
-    return means
-
-
 def keras_optimizer(optimizer: Any, rings: Ring | Sequence[Ring], *, threads: bool | None = None) -> Any:
     """The Keras 3 optimizer itself, which from now on averages gradients before it applies them; collective.
 
         model.compile(optimizer=ring.keras_optimizer(keras.optimizers.Adam(1e-3), ranks), loss=...)
         model.fit(..., callbacks=ring.keras_callbacks(ranks))
 
-    A LossScaleOptimizer is wrapped as a whole. A saved model holds the plain optimizer; after `load_model` give
-    `model.optimizer` to this function and compile again. `threads` as for `torch_hook`.
+    In a loop of one's own call its `apply(gradients, variables)`, eagerly or inside `tf.function`: None stays None, and
+    sparse gradients come back dense. All ranks build the same graphs in the same order. A LossScaleOptimizer is wrapped
+    as a whole. A saved model holds the plain optimizer; after `load_model` give `model.optimizer` to this function and
+    compile again. `threads` as for `torch_hook`.
     """
     from dlscale.collectives.ring._keras import averaging_optimizer
 

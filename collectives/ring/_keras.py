@@ -14,8 +14,6 @@ from dlscale.collectives.backend import Collective
 from dlscale.collectives.buffers import all_equal, check_buffers_match
 from dlscale.collectives.ring.engine import Ring
 
-WRAP_THE_WHOLE = "give keras.optimizers.LossScaleOptimizer(optimizer) to ring.keras_optimizer as a whole"
-
 
 def averaging_optimizer(optimizer: Any, rings: Sequence[Collective], *, threads: bool | None) -> Any:
     """`optimizer` itself, which from now on averages its gradients over the rings; collective.
@@ -29,11 +27,8 @@ def averaging_optimizer(optimizer: Any, rings: Sequence[Collective], *, threads:
             "KERAS_BACKEND=tensorflow, or train in your own loop (with torch: ring.torch_hook)"
         )
     optimizer = keras.optimizers.get(optimizer)
-    if isinstance(optimizer, Averaging) or isinstance(getattr(optimizer, "inner_optimizer", None), Averaging):
+    if isinstance(optimizer, Averaging):
         raise UsageError("this optimizer averages its gradients over a ring already; wrap it once")
-    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    if keras.config.dtype_policy().name == "mixed_float16" and not scales:
-        raise UsageError(f"with mixed_float16 Keras scales the loss around the optimizer; {WRAP_THE_WHOLE}")
     # Only here: where Keras runs on something else, TensorFlow may not even be installed.
     from dlscale.collectives.training._tensorflow_buckets import exchange_over
 
@@ -52,11 +47,14 @@ class Averaging:
     _dlscale_exchange: Any
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
-        """Average the gradients over ranks, and go on with the means."""
-        from dlscale.collectives.training._tensorflow_buckets import average
+        """Average the gradients over ranks, and go on with the means. None stays None; sparse ones come back dense.
 
-        means = average(self._dlscale_exchange, grads)
-        return super().apply(means, trainable_variables)  # type: ignore[misc]
+        Raises UsageError inside a function that XLA compiles.
+        """
+        self._dlscale_exchange.refuse_xla()
+        means = iter(self._dlscale_exchange.average([gradient for gradient in grads if gradient is not None]))
+        all_means = [None if gradient is None else next(means) for gradient in grads]
+        return super().apply(all_means, trainable_variables)  # type: ignore[misc]
 
 
 class SeveralRanks(keras.callbacks.Callback):  # type: ignore[misc]
@@ -76,15 +74,9 @@ class SeveralRanks(keras.callbacks.Callback):  # type: ignore[misc]
         model, steps = self.model, self.params.get("steps") or 0
         own_step = type(model).train_step is not keras.Model.train_step
         if not (isinstance(model.optimizer, Averaging) or own_step):
-            scales = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
             raise UsageError(
                 f"every rank would train alone: the model's {type(model.optimizer).__name__} does not average its "
-                f"gradients; {WRAP_THE_WHOLE if scales else 'compile with optimizer=ring.keras_optimizer(...)'}"
-            )
-        if model.jit_compile:
-            raise UsageError(
-                "the model is compiled with jit_compile=True, but XLA cannot call an MPI library; "
-                "compile it with jit_compile=False"
+                "gradients; compile with optimizer=ring.keras_optimizer(...), outside of a LossScaleOptimizer"
             )
         if not model.built:
             raise UsageError("the model has no variables yet; build it before fit, by build() or one call")

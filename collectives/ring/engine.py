@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError
 from dlscale.collectives.buffers import (
     EXTENDED_DTYPES,
-    check_array,
     check_buffer,
     check_length,
     check_operation,
@@ -42,8 +41,8 @@ require_same_mpi(
 )
 
 
-# By these the engine refuses, in few words, what the checks of `buffers` refuse in better ones. Asked first, those
-# would take longer than a small sum.
+# What the engine raises for unfit arguments. The checks of `buffers`, which have better words, come after it: they take
+# longer than a small sum.
 REFUSALS = (BufferError, TypeError, ValueError)
 
 WORD_BYTES = 4
@@ -124,8 +123,6 @@ class Ring:
         once. A part of an array from `empty` is reduced without any copy.
         """
         try:
-            if type(buffer) is not np.ndarray:
-                check_array(buffer)
             self._engine.allreduce(buffer, op, bfloat16)
         except REFUSALS:
             check_buffer(buffer, dtypes=EXTENDED_DTYPES)
@@ -140,9 +137,6 @@ class Ring:
         `output` may be that very part of `buffer`.
         """
         try:
-            if type(buffer) is not np.ndarray or type(output) is not np.ndarray:
-                check_array(buffer)
-                check_array(output)
             self._engine.reduce_scatter(buffer, output, op, bfloat16)
         except REFUSALS:
             check_buffer(buffer, dtypes=EXTENDED_DTYPES, written=False)
@@ -156,9 +150,6 @@ class Ring:
         `piece` may be this rank's part of `output`.
         """
         try:
-            if type(piece) is not np.ndarray or type(output) is not np.ndarray:
-                check_array(piece)
-                check_array(output)
             self._engine.allgather(piece, output, bfloat16)
         except REFUSALS:
             check_buffer(piece, dtypes=EXTENDED_DTYPES, written=False)
@@ -196,8 +187,6 @@ class Ring:
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
         try:
-            if type(buffer) is not np.ndarray:
-                check_array(buffer)
             self._engine.broadcast(buffer, root)
         except REFUSALS:
             check_buffer(buffer, dtypes=EXTENDED_DTYPES)

@@ -201,6 +201,19 @@ class NativeExchange(NoExchange):
             by_index[index].set_shape(tensor.shape)
         return [by_index[index] for index in range(len(like))]
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def refuse_xla(self) -> None:
+        """Look for XLA around the graph that is being built, for which TensorFlow has no public name."""
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        while graph is not None:
+            context = graph._get_control_flow_context()
+            if context is not None and context.IsXLAContext():
+                raise UsageError(
+                    "gradients are averaged inside a function that XLA compiles, which cannot call an MPI library; "
+                    "leave jit_compile=True out, or compile only the network and its gradients"
+                )
+            graph = getattr(graph, "outer_graph", None)
+
     def synchronize(self) -> None:
         """Return when nothing is under way; errors are raised by the step that waits."""
         self._functions.dlscale_synchronize(self._handle)
@@ -337,7 +350,6 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
     return TensorFlowTrainer(replica, exchange)
 
 
-@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def exchange_over(rings: Sequence[Collective], *, threads: bool | None = None) -> NativeExchange:
     """A user's exchange over `rings`, one per team, made when it is first asked for; collective then.
 
@@ -356,27 +368,3 @@ def exchange_over(rings: Sequence[Collective], *, threads: bool | None = None) -
         )
     made: NativeExchange = exchange
     return made
-
-
-@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def average(exchange: NativeExchange, gradients: Sequence[Any]) -> list[Any]:
-    """The means over ranks, in order; None stays None, and sparse gradients come back dense.
-
-    Raises UsageError inside a function that XLA compiles.
-    """
-    if not tf.executing_eagerly():
-        _refuse_xla(tf.compat.v1.get_default_graph())
-    means = iter(exchange.average([gradient for gradient in gradients if gradient is not None]))
-    return [None if gradient is None else next(means) for gradient in gradients]
-
-
-def _refuse_xla(graph: Any) -> None:
-    """Look for XLA around the graph that is being built; TensorFlow has no public name for it."""
-    while graph is not None:
-        context = graph._get_control_flow_context()
-        if context is not None and context.IsXLAContext():
-            raise UsageError(
-                "gradients are averaged inside a function that XLA compiles, which cannot call an MPI library; "
-                "leave jit_compile=True out, or compile only the network and its gradients"
-            )
-        graph = getattr(graph, "outer_graph", None)

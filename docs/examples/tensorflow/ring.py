@@ -37,7 +37,7 @@ def build_model():
 
 
 model = build_model()
-optimizer = keras.optimizers.SGD(RATE, momentum=0.9)
+optimizer = ring.keras_optimizer(keras.optimizers.SGD(RATE, momentum=0.9), ranks)
 loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 for weight in model.weights:
     initial = weight.numpy()
@@ -49,8 +49,7 @@ for weight in model.weights:
 def train(x, y):
     with tf.GradientTape() as tape:
         loss = loss_function(y, model(x))
-    gradients = ring.average_gradients(tape.gradient(loss, model.trainable_variables), ranks)
-    optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
     return loss
 
 
