@@ -16,6 +16,7 @@ from dlscale.analysis.text import CONTROL_NAMES, settings_text, workload_title
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import Cell, curve_names, options_place
 from dlscale.collectives.algorithms import SYNC
+from dlscale.collectives.capabilities import CONTROL
 from dlscale.collectives.sharding import NONE
 
 CONTROLS = tuple(CONTROL_NAMES)  # in the order of tables
@@ -48,7 +49,7 @@ def cell_frame(
     frame = facts.merge(known, on="id").set_index("cell")
     for name in ("num_servers", "num_nodes", "split"):
         frame[name] = frame[name].astype(int)
-    frame["is_exchanging"] = frame["backend"] != "none"
+    frame["is_exchanging"] = frame["backend"] != CONTROL
     frame["is_other_algorithm"] = frame["algorithm"] != SYNC
     frame["is_sharded"] = frame["shard"] != NONE
     frame["control_place"] = frame["control"].map(CONTROLS.index).astype(int)

@@ -30,11 +30,7 @@ from dlscale.base.files import write_atomically
 from dlscale.benchmarks.records.collective_operations import BY_NAME
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun
 
-LOOKS = theme.LOOKS | {
-    "mpich": theme.LOOKS["mpi"],
-    "openmpi": theme.LOOKS["nccl"],
-    "intelmpi": theme.LOOKS["mpi_ps"],
-}
+LOOKS = theme.LOOKS | {"mpich": ("#D55E00", "^"), "openmpi": ("#E69F00", "v"), "intelmpi": ("#882255", "p")}
 TICKS_APART = 16  # sizes are labelled at every 16th part of the next
 MANY_DECADES = 3  # of rates: an axis with powers of ten alone
 
@@ -211,7 +207,7 @@ def draw(rows: pd.DataFrame, axes: Axes) -> None:
     for title, own in rows.groupby("title", sort=False):
         rates = own["algbw_gb_per_second"]
         row = own.iloc[0]
-        color, marker = LOOKS.get(row["backend"] if row["role"] == PEER else row["role"], LOOKS["none"])
+        color, marker = LOOKS.get(row["backend"] if row["role"] == PEER else row["role"], theme.PLAIN)
         errors = theme.lengths(rates, own["algbw_low"], own["algbw_high"])
         axes.errorbar(
             own["message_bytes"], rates, yerr=errors, capsize=2, color=color, marker=marker, label=title

@@ -70,7 +70,7 @@ def _with_base(own: pd.DataFrame, rows: pd.DataFrame, study: Study) -> pd.DataFr
     servers = own["num_servers"].map(lambda count: f" with {words.plural(count, 'server')}" if count else "")
     own = own.assign(base_case=base, name=own["curve"] + servers)
     is_base = (rows["family"] == own["family"].iloc[0]) & (rows["num_ranks"] == rows["base_ranks"])
-    alike = rows["backend"] == "none" if base == "none" else rows["curve"] == own["curve"].iloc[0]
+    alike = ~rows["is_exchanging"] if base == "none" else rows["curve"] == own["curve"].iloc[0]
     alone = rows[is_base & alike & rows["samples_per_second"].notna()].to_dict("records") if base else []
     rates, found = study.wide("samples_per_second"), []
     for row in own.to_dict("records"):

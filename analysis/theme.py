@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dlscale.analysis.text import interval
-from dlscale.collectives.capabilities import ROWS
+from dlscale.collectives.capabilities import CONTROL, ROWS
 
 if TYPE_CHECKING:  # importing it takes half a second, which numbers without a figure need not
     from matplotlib.axes import Axes as Axes
@@ -22,6 +22,7 @@ else:
     Axes = Any
 
 LOOKS = {row.name: row.look for row in ROWS}  # (colour, marker)
+PLAIN = LOOKS[CONTROL]
 PHASES = (  # of parts of one thing
     *("#BBBBBB", "#777777", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#9999DD"),
 )
@@ -80,7 +81,7 @@ def curves(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, dict[str, An
     kinds = rows["evidence"] if "evidence" in rows else pd.Series("measured", rows.index)
     for (name, kind), own in rows.groupby([rows["curve"], kinds], sort=False):
         if name not in taken:
-            look = LOOKS.get(own["backend"].iloc[0], LOOKS["none"])
+            look = LOOKS.get(own["backend"].iloc[0], PLAIN)
             taken[name] = spare.pop(0) if look in taken.values() and spare else look
         color, marker = taken[name]
         label = name if kind in ("measured", "") else f"{name}, {kind}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.base.errors import UsageError
+from dlscale.collectives.capabilities import ROWS
 
 LOOPBACK = "127.0.0.1"
 
@@ -33,9 +34,10 @@ def refuse_machines(one_machine: bool, *, backend: str, allowed: bool) -> bool:
     For backends with unauthenticated sockets.
     """
     if not one_machine and not allowed:
+        closed = [row.name for row in ROWS if row.exchanges and not row.open_ports]
         raise UsageError(
             f"backend {backend} was asked for across machines, where its unauthenticated sockets are open to anyone "
-            f"on the network; use mpi, ring or horovod there, or allow_open_ports on a network of your own"
+            f"on the network; use {' or '.join(closed)} there, or allow_open_ports on a network of your own"
         )
     return one_machine
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.capabilities import Capabilities, capabilities
+from dlscale.collectives.capabilities import Capabilities, capabilities, with_capability
 from dlscale.models.workload import WEIGHT, ReplicaFactory, Shard, State, Weights
 
 if TYPE_CHECKING:
@@ -342,7 +342,10 @@ class Backend(ABC):
 
     def collective(self) -> Collective:
         """Host-buffer operations over all ranks; collective. Raises UsageError if there are none."""
-        raise UsageError(f"backend {self.name} has no operations on host buffers")
+        raise UsageError(
+            f"backend {self.name} has no operations on host buffers; choose one of: "
+            f"{', '.join(with_capability('collective'))}"
+        )
 
     def process_group(self) -> Any:
         """Torch's default group, which the backend leaves when it closes, of one over torch.distributed."""

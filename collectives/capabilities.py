@@ -198,6 +198,7 @@ ROWS = (
 TABLE = {row.name: row for row in ROWS}
 NAMES = tuple(TABLE)
 REFERENCE = next(row.name for row in ROWS if row.reference)
+CONTROL = next(row.name for row in ROWS if not row.exchanges)
 
 
 def capabilities(name: str) -> Capabilities:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dlscale.collectives.backend import Backend
 from dlscale.collectives.job import ServerSplit
-from dlscale.collectives.registry import read_options
+from dlscale.collectives.option_kinds import read_options
 from dlscale.collectives.servers.backend import Servers, ranks_of
 from dlscale.collectives.servers.over_mpi import OverMpi
 from dlscale.collectives.servers.server import Server

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlscale.collectives.backend import Backend, StampedTrainer
-from dlscale.collectives.registry import read_options
+from dlscale.collectives.option_kinds import read_options
 from dlscale.models.workload import ReplicaFactory, Shard
 
 

@@ -35,6 +35,7 @@ class CheckedOptions:
     """Options with values that their fields take. Raises UsageError for others, and if some do not fit together."""
 
     owner: ClassVar[str] = ""  # what has the options: "algorithm easgd"
+    servers_update: ClassVar[bool] = False  # whether servers update weights by a rule of the algorithm
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -53,6 +54,11 @@ def read_into(kind: type[T], options: Mapping[str, Any], *, owner: str) -> T:
     """The dataclass `kind` filled from `options`. Raises UsageError as `read_into_kinds`."""
     chosen: T = read_into_kinds((kind,), options, owner=owner)[0]
     return chosen
+
+
+def read_options(kind: type[T], options: Mapping[str, Any], *, backend: str) -> T:
+    """The options of a backend. Raises UsageError as `read_into_kinds`."""
+    return read_into(kind, options, owner=f"backend {backend}")
 
 
 def read_into_kinds(kinds: Sequence[type], options: Mapping[str, Any], *, owner: str) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.algorithms import SYNC, read_algorithm
@@ -20,7 +20,7 @@ from dlscale.collectives.algorithms.rounds import RoundsBackend
 from dlscale.collectives.backend import Backend, Setup
 from dlscale.collectives.capabilities import NAMES, TABLE, Capabilities, capabilities
 from dlscale.collectives.job import ServerSplit
-from dlscale.collectives.option_kinds import read_into, read_into_kinds
+from dlscale.collectives.option_kinds import read_into_kinds
 from dlscale.collectives.sharding import NONE, check_sharding
 
 
@@ -162,14 +162,6 @@ def backend_module(name: str) -> Any:
     file, _, owner = (capabilities(name).module or name).partition(":")
     module = importlib.import_module(f"dlscale.collectives.{file}")
     return getattr(module, owner) if owner else module
-
-
-T = TypeVar("T")
-
-
-def read_options(kind: type[T], options: Mapping[str, Any], *, backend: str) -> T:
-    """The dataclass `kind` filled from `options`. Raises UsageError as `read_into_kinds`."""
-    return read_into(kind, options, owner=f"backend {backend}")
 
 
 def unavailable_because(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root
-from dlscale.collectives.registry import read_options
+from dlscale.collectives.option_kinds import read_options
 from dlscale.collectives.training.collective_backend import CollectiveBackend
 from dlscale.collectives.training.communication import Training
 

@@ -21,6 +21,7 @@ from dlscale.analysis.text import digits, listed, plural, settings_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.prediction import HARMLESS, PredictionRecord
 from dlscale.collectives.algorithms import SYNC
+from dlscale.collectives.capabilities import CONTROL
 
 STATED = ("system", "workload", "preset", "framework", "scaling_mode", "batch")  # what a family must share
 SIZE = ("num_ranks", "num_nodes", "num_servers")
@@ -88,7 +89,7 @@ def _placed(study: Study, record: PredictionRecord) -> dict[str, Any]:
     row: dict[str, Any] = {name: own[name].iloc[0] for name in ("family", "training", *STATED[:-1])}
     row |= {
         "backend": record.backend,
-        "is_exchanging": record.backend != "none",
+        "is_exchanging": record.backend != CONTROL,
         "curve": same["curve"].iloc[0] if len(same) else curve,
         "num_ranks": record.num_ranks,
         "num_nodes": record.num_all_nodes,

@@ -19,6 +19,7 @@ from dlscale.analysis.finding import COUNT, ENDS, PLACE, SHARE, Column, Drawing,
 from dlscale.analysis.load import MEMORY, Study
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, NONE, Interval
 from dlscale.analysis.text import days, listed, plural
+from dlscale.collectives import CONTROL
 
 BASE_CASE = "base case"  # the method of an efficiency that is 1 by definition
 MAX_START_SKEW = 0.01  # of a window
@@ -85,7 +86,7 @@ def _relation(
     if cell["control"] != "train" or not rates[key].notna().any():
         return NONE, np.nan, []
     ranks = plural(cell["base_ranks"], "rank")
-    relation, named = ("vs same backend", cell["backend"]) if own else (f"vs {ranks}", "none")
+    relation, named = ("vs same backend", cell["backend"]) if own else (f"vs {ranks}", CONTROL)
     if base not in cells:
         return NONE, np.nan, [f"{relation}: {named} on {ranks} was not measured"]
     if base == key:
@@ -120,14 +121,14 @@ def links(rates: pd.DataFrame, cells: Mapping[str, Any], key: str, base: str) ->
     if (there[key] & there[base]).any():
         return []
     own = [cells[key][name] for name in (*OWN, "split", "num_servers")]
-    for backend in dict.fromkeys([cells[key]["backend"], "none"]):
+    for backend in dict.fromkeys([cells[key]["backend"], CONTROL]):
         among = [
             other
             for other, cell in cells.items()
             if cell["base_family"] == cells[key]["base_family"]
             and (cell["control"], cell["backend"], cell["evidence"])
             == ("train", backend, cells[key]["evidence"])
-            and (backend == "none" or [cell[name] for name in (*OWN, "split", "num_servers")] == own)
+            and (backend == CONTROL or [cell[name] for name in (*OWN, "split", "num_servers")] == own)
         ]
         paths: list[list[str]] = [[key]]
         seen = {key}

@@ -31,7 +31,7 @@ from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, NONE
 from dlscale.analysis.text import digits, interval, listed, plural, settings_text
 from dlscale.benchmarks.records.cell import Cell, Target, rates_are_tried
 from dlscale.collectives.algorithms import SYNC
-from dlscale.collectives.capabilities import capabilities
+from dlscale.collectives.capabilities import CONTROL, capabilities
 from dlscale.collectives.registry import has_other_updates
 
 # Ratios to another cell: of which value, whether it is the other cell's over this one's, heading, and what it is.
@@ -167,7 +167,7 @@ def _related(cells: Mapping[str, Cell], places: pd.DataFrame) -> dict[str, tuple
             bases = [
                 other
                 for other, one in own.items()
-                if (one.backend, one.num_ranks) == ("none", family.at[key, "base_ranks"])
+                if (one.backend, one.num_ranks) == (CONTROL, family.at[key, "base_ranks"])
                 and not (several and rates[other] != rates[key])
             ]
             same = cell.model_copy(update={"algorithm": SYNC, "algorithm_options": {}})

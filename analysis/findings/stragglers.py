@@ -21,6 +21,7 @@ from dlscale.analysis.statistics import MIN_BLOCKS, ratio
 from dlscale.analysis.text import digits, interval, plural
 from dlscale.analysis.theme import Axes
 from dlscale.benchmarks.records.record import Record
+from dlscale.collectives.capabilities import CONTROL
 
 ALPHA = 0.05  # the chance that any host or rank is called slow if none is
 # The part of it for hosts if their ranks are tested, too: enough to detect one of two hosts in 6 launches.
@@ -61,7 +62,7 @@ def _relative_seconds(record: Record) -> Iterator[dict[str, Any]]:
     In asynchronous training, a rank that took no step in a window counts as if it had taken one.
     """
     cell, windows = record.case.cell, record.counted
-    if cell.backend != "none" or cell.num_ranks < 2 or len(record.ranks) < cell.num_ranks:
+    if cell.backend != CONTROL or cell.num_ranks < 2 or len(record.ranks) < cell.num_ranks:
         return
     steps = windows.num_steps[:, None] if windows.rank_steps is None else windows.rank_steps
     own = windows.seconds / np.maximum(steps, 1)

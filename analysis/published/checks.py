@@ -42,7 +42,7 @@ CELL = ["evidence", "system", "backend", "family", "cell"]
 def trainings(study: Study) -> pd.DataFrame:
     """Our trainings with a throughput; backend `none` on several ranks is no distributed training."""
     rows = scaling.FINDING.of(study)
-    trained = (rows["control"] == "train") & ((rows["backend"] != "none") | (rows["num_ranks"] == 1))
+    trained = (rows["control"] == "train") & (rows["is_exchanging"] | (rows["num_ranks"] == 1))
     return rows[trained & rows["samples_per_second"].notna() & rows["evidence"].isin(COMPARED)]
 
 

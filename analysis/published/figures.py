@@ -183,7 +183,7 @@ def _looks(rows: pd.DataFrame) -> Looks:
     for (name, backend), stroke in zip(series.itertuples(index=False), cycle(STROKES), strict=False):
         look = theme.LOOKS.get(backend)
         if not look or look in {own[:2] for own in looks.values()}:
-            look = spare.pop(0) if spare else theme.LOOKS["none"]
+            look = spare.pop(0) if spare else theme.PLAIN
         looks[name] = (*look, stroke)
     return looks
 

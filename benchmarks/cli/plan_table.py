@@ -10,6 +10,7 @@ from dlscale.base.strings import plural
 from dlscale.benchmarks.cli import say, show_table
 from dlscale.benchmarks.records.cell import SETTINGS, Case, curve_names
 from dlscale.benchmarks.study.plan import Launch, Plan
+from dlscale.collectives import CONTROL
 
 if TYPE_CHECKING:  # a report counts cases, and needs nothing that launches them
     from dlscale.benchmarks.launch.campaign import Campaign
@@ -52,7 +53,7 @@ def planned_rows(plan: Plan, todo: Iterable[Launch]) -> list[dict[str, Any]]:
                 "seconds_left": plan.seconds(own),
             }
         )
-    backends = ["none", *plan.study.backends]  # a reference may be over `none`, whatever is compared
+    backends = [CONTROL, *plan.study.backends]  # a reference may be over it, whatever is compared
     along = ("curve", "num_ranks", "local_batch", "controls")
 
     def order(row: dict[str, Any]) -> tuple[Any, ...]:

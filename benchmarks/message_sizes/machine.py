@@ -17,7 +17,7 @@ from dlscale.base.launchers import LAUNCHERS, Start
 from dlscale.base.schedulers import job_nodes
 from dlscale.benchmarks.launch.environment import probe, with_found_launcher
 from dlscale.benchmarks.launch.probe import Question
-from dlscale.benchmarks.message_sizes.peers import OWN, Peer, choose_peers
+from dlscale.benchmarks.message_sizes.peers import Peer, choose_peers
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, PeerState
 from dlscale.benchmarks.systems.start import Installation, find_installation, start_on
 from dlscale.benchmarks.systems.system import System, load_system
@@ -90,7 +90,7 @@ def this_node(names: Sequence[str]) -> Machine:
     """This node, with the libraries of these names. Raises UsageError for an unknown one."""
     system = load_system("local").model_copy(update={"launcher": "mpiexec"})
     peers = choose_peers(names)
-    own = [peer for peer in peers if peer.name in OWN]
+    own = [peer for peer in peers if not peer.packages]
     libraries = _in_environment(system, own) if own else {}
     for peer in peers:
         if peer not in own:

@@ -28,7 +28,6 @@ from dlscale.collectives import with_capability
 
 PEERS = Path(".peers")
 BETWEEN_GPUS = with_capability("between_gpus")  # measured only where named: the others move the host's memory
-OWN = ("ring", *BETWEEN_GPUS)  # measured in the environment that this program runs in
 # A study's backend `mpi` is the allreduce of the installed MPI; here each MPI has its own environment.
 MPI_PEERS = ("mpich", "openmpi", "intelmpi")
 
@@ -48,7 +47,7 @@ class Peer(Frozen):
     title: Text
     kind: Literal["ring", "mpi", "torch"]
     mpi: Flavour = "mpich"  # whose mpiexec starts its ranks
-    packages: list[Text] = []  # horovod is compiled once the others are there
+    packages: list[Text] = []  # none: it is measured in the environment that this program runs in
     variables: dict[Text, Text] = {}  # at every setting; {prefix} is the environment's folder
     rests: bool = True  # between operations; false: its threads look for work then, too, beside others' work
     settings: list[PeerSetting] = Field(min_length=1)

@@ -33,7 +33,6 @@ from dlscale.benchmarks.records.collective_operations import BY_NAME, ITEM_BYTES
 ROUNDS = 8  # turns at each size, after the one to warm up
 MIN_CALLS, MAX_CALLS = 5, 400  # of an operation at a size, in all rounds
 NUM_WARMUP = 5
-NUM_TRIALS = 30  # more for the ring, which tries its variants of moving large messages in its first calls
 WARMUP_SECONDS = 2.0  # that warming up may take, however little time is left
 NUM_SPINS = 2000
 
@@ -213,7 +212,7 @@ class Measurement:
     def _warm_up(self, cell: Cell, left: float, share: float) -> int:
         """The number of calls to time, so that warming up and they take a `share` of the seconds that are left."""
         begin, spent, num_warmup = time.perf_counter(), 0.0, 0
-        num_calls = NUM_WARMUP + (NUM_TRIALS if cell.facts["operation"] == "ring" else 0)
+        num_calls = NUM_WARMUP + self._library.num_trials
         while num_warmup < num_calls and spent < max(WARMUP_SECONDS, left / 2):
             self._time(cell)
             num_warmup += 1

@@ -169,16 +169,12 @@ class _Carrier:
         values[:] = to_halves(np.asarray(total / self.size, np.float32), values.dtype)
 
 
-class Elastic(Reference):
-    """A rank that trains by its own optimizer, tied to a centre (`algorithms.easgd`).
+class Centred(Reference):
+    """A rank that trains by its own optimizer and exchanges weights now and then; a centre is what was learnt."""
 
-    In a step that exchanges the centre moves by the forces of all ranks, or on servers by this rank's alone.
-    """
-
-    def __init__(self, training: AuditedTraining, options: easgd.Options) -> None:
+    def __init__(self, training: AuditedTraining, options: Any) -> None:
         super().__init__(training)
         self._options, self._in_rounds = options, not self._backend.capabilities.servers
-        self._share = np.float32(options.moving_rate / self._control.Get_size())
         self.most_waiting = options.interval
 
     def turn_steps(self, num_taken: int, *, gate: bool) -> tuple[int, int]:
@@ -210,6 +206,20 @@ class Elastic(Reference):
         self.noisy = names | {name.replace(WEIGHT, CENTRE, 1) for name in names}
         return gradients
 
+    def _mean(self, gradients: Weights) -> Weights:
+        return gradients
+
+
+class Elastic(Centred):
+    """A rank that is tied to the centre (`algorithms.easgd`).
+
+    In a step that exchanges the centre moves by the forces of all ranks, or on servers by this rank's alone.
+    """
+
+    def __init__(self, training: AuditedTraining, options: easgd.Options) -> None:
+        super().__init__(training, options)
+        self._share = np.float32(options.moving_rate / self._control.Get_size())
+
     def apply(self, gradients: Weights, number: int) -> None:
         own, force = self._own, None
         if number and number % self._options.interval == 0:
@@ -221,9 +231,6 @@ class Elastic(Reference):
         if force:
             self._own = [new - f for new, f in zip(self._own, force, strict=True)]
         self.replica.load(self._own)
-
-    def _mean(self, gradients: Weights) -> Weights:
-        return gradients
 
 
 class Downpour(Reference):
@@ -277,13 +284,16 @@ class Downpour(Reference):
             self._accrued = np.zeros_like(self._accrued)
 
 
+# By the options of an algorithm.
+RULES: dict[type, Callable[..., Reference]] = {easgd.Options: Elastic, downpour.Options: Downpour}
+
+
 def reference_of(training: AuditedTraining, *, gate: bool = False) -> Reference:
     """That of the rule by which a backend trains; of a `gate`'s trainer, whose rounds are short."""
     backend = training.backend
     options = backend.rounds if backend.rounds is not None else backend.served
     if options is not None:
-        kind = Elastic if isinstance(options, easgd.Options) else Downpour
-        return kind(training, options.for_gate() if gate else options)
+        return RULES[type(options)](training, options.for_gate() if gate else options)
     return Compressed(training) if backend.compressor else Reference(training)
 
 

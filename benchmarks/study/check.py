@@ -113,7 +113,9 @@ def _check_own(cell: Cell, own: OwnModel, row: Capabilities) -> None:
     problem = ""
     if cell.framework == "tensorflow" and not row.keras:
         problem = "its program in TensorFlow has no place for a Keras model"
-    elif (own.scheduled or own.clip_norm) and (row.servers_update or cell.algorithm == "downpour"):
+    elif (own.scheduled or own.clip_norm) and (
+        row.servers_update or getattr(read_algorithm(cell.algorithm), "servers_update", False)
+    ):
         problem = "its servers make the updates, and do not know the file's schedule or clip_norm"
     elif cell.shard != NONE and (own.whole_tensors or (cell.shard == PARAMETERS and own.whole_network)):
         problem = f"shard={cell.shard}: {own.whole_tensors or own.whole_network}"

@@ -21,7 +21,7 @@ from dlscale.benchmarks.study.check import check_cell, check_study, num_servers
 from dlscale.benchmarks.study.plan import Launch, Plan, Shape, launches_needed, num_comparisons, shape, tiers
 from dlscale.benchmarks.study.study import AXES, Study
 from dlscale.benchmarks.systems.system import DETECT, System
-from dlscale.collectives import capabilities
+from dlscale.collectives import CONTROL, capabilities
 from dlscale.collectives.algorithms import SYNC
 from dlscale.collectives.capabilities import carried_shards
 from dlscale.collectives.sharding import NONE
@@ -112,7 +112,9 @@ def _trainings(study: Study, points: Shape, environment: str) -> Iterator[Traini
     1 rank without an exchange is the base case of all. Other backends have one there where the study has no `none`,
     where its base is their `own`, or where there is no other number. To a target `none` trains on 1 rank only.
     """
-    own = "none" not in study.backends or max(points.ranks) == 1 or (study.base == "own" and not study.target)
+    own = (
+        CONTROL not in study.backends or max(points.ranks) == 1 or (study.base == "own" and not study.target)
+    )
     for workload, framework, backend in product(study.workloads, study.frameworks, study.backends):
         row = capabilities(backend)
         carried = [name for name in study.algorithms if name in row.algorithms] or study.algorithms[:1]
@@ -135,7 +137,7 @@ def _cell(
     environment: str,
     workload: str,
     framework: str,
-    backend: str = "none",
+    backend: str = CONTROL,
     algorithm: str = SYNC,
     ranks: int = 1,
     servers: int = 0,

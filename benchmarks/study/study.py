@@ -33,6 +33,7 @@ from dlscale.benchmarks.records.cell import ScalingMode, Setting
 from dlscale.benchmarks.records.record import Base, Fingerprint
 from dlscale.benchmarks.study.rules import MOST_LAUNCHES, NumLaunches, Rules, TargetRules, option
 from dlscale.benchmarks.systems.system import GPU_BACKEND, System
+from dlscale.collectives import CONTROL
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives.algorithms import NAMES as ALGORITHMS
 from dlscale.collectives.algorithms import SYNC
@@ -227,7 +228,7 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
         usual["every_backend"] = True
         if changes.get("device", usual.get("device", study.device)) == "gpu":
             between = system.devices.backend if system and system.devices else GPU_BACKEND
-            usual["backends"] = ["none", between]
+            usual["backends"] = [CONTROL, between]
     for field, value in usual.items():
         if value is not None and not (from_file and field in own):
             changes.setdefault(field, value)

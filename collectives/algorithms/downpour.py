@@ -54,6 +54,7 @@ class Options(CheckedOptions):
     """
 
     owner = "algorithm downpour"
+    servers_update = True
 
     fetch_every: int = at_least(1, 1)
     push_every: int = at_least(1, 1)

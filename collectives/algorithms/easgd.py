@@ -21,6 +21,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from dlscale.collectives.algorithms.rounds import FlatWeights
+from dlscale.collectives.backend import Collective
 from dlscale.collectives.option_kinds import CheckedOptions, at_least, option
 
 
@@ -36,3 +40,42 @@ class Options(CheckedOptions):
     def for_gate(self) -> Options:
         """The shortest round that shows steps with and without the elastic force."""
         return replace(self, interval=min(self.interval, 2))
+
+    def rule(self, weights: FlatWeights, collective: Collective) -> Elastic:
+        """What a rank does over a collective; collective."""
+        return Elastic(self, weights, collective)
+
+
+class Elastic:
+    """Ties the ranks to a centre, which each of them holds (`rounds.Rule`)."""
+
+    def __init__(self, options: Options, weights: FlatWeights, collective: Collective) -> None:
+        self._options, self._weights, self._collective = options, weights, collective
+        self.centre = weights.buffer()
+        weights.read(self.centre)
+        self._mean, self._force = weights.buffer(), np.empty_like(self.centre)
+        self.num_exchanges = 0
+
+    def before(self, step: int) -> None:
+        """In a step that exchanges, take up the elastic force, and move the centre."""
+        if not self._exchanges(step):
+            return
+        self._weights.read(self._mean)
+        np.subtract(self._mean, self.centre, out=self._force)
+        self._collective.allreduce(self._mean, "average")
+        moving_rate = self._options.moving_rate
+        self._force *= np.float32(moving_rate / self._collective.size)
+        self._mean -= self.centre
+        self._mean *= np.float32(moving_rate)
+        self.centre += self._mean
+        self.num_exchanges += 1
+
+    def after(self, step: int) -> None:
+        """Let the elastic force act on the weights after the step."""
+        if self._exchanges(step):
+            self._weights.read(self._mean)
+            self._mean -= self._force
+            self._weights.write(self._mean)
+
+    def _exchanges(self, step: int) -> bool:
+        return step > 0 and step % self._options.interval == 0

@@ -1,4 +1,4 @@
-"""Elastic averaging SGD over any `Collective`: ranks train alone, and once per round exchange weights with the centre.
+"""Algorithms over any `Collective`: ranks train alone, and exchange weights once per round, by the algorithm's rule.
 
 `RoundsBackend` is a backend whose ranks train that way, and `RoundsTrainer` one replica of it.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import importlib
 import math
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.collectives.algorithms.easgd import Options
 from dlscale.collectives.backend import Backend, Collective, WrappedTrainer
 from dlscale.models.workload import Replica, ReplicaFactory, Shard, Weights
 
@@ -43,50 +43,28 @@ class FlatWeights:
         return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
 
-class Elastic:
-    """Ties the ranks to a centre, which each of them holds. Steps are numbered from 0; methods are collective."""
+class Rule(Protocol):
+    """What an algorithm does around a rank's steps, which are numbered from 0; methods are collective."""
 
-    def __init__(self, options: Options, weights: FlatWeights, collective: Collective) -> None:
-        self._options, self._weights, self._collective = options, weights, collective
-        self.centre = weights.buffer()
-        weights.read(self.centre)
-        self._mean, self._force = weights.buffer(), np.empty_like(self.centre)
-        self.num_exchanges = 0
+    centre: Buffer  # what was learnt, the same bits on all ranks
+    num_exchanges: int
 
     def before(self, step: int) -> None:
-        """In a step that exchanges, take up the elastic force, and move the centre."""
-        if not self._exchanges(step):
-            return
-        self._weights.read(self._mean)
-        np.subtract(self._mean, self.centre, out=self._force)
-        self._collective.allreduce(self._mean, "average")
-        moving_rate = self._options.moving_rate
-        self._force *= np.float32(moving_rate / self._collective.size)
-        self._mean -= self.centre
-        self._mean *= np.float32(moving_rate)
-        self.centre += self._mean
-        self.num_exchanges += 1
+        """Called before the step."""
 
     def after(self, step: int) -> None:
-        """Let the elastic force act on the weights after the step."""
-        if self._exchanges(step):
-            self._weights.read(self._mean)
-            self._mean -= self._force
-            self._weights.write(self._mean)
-
-    def _exchanges(self, step: int) -> bool:
-        return step > 0 and step % self._options.interval == 0
+        """Called after the step, once the rank's weights have its update."""
 
 
 class RoundsBackend(Backend):
     """Another backend's ranks, training in rounds over its collectives."""
 
-    def __init__(self, backend: Backend, options: Options) -> None:
+    def __init__(self, backend: Backend, options: Any) -> None:
         self.name, self._backend, self._options = backend.capabilities.name, backend, options
         self._collective = backend.collective()
 
     @property
-    def rounds(self) -> Options:
+    def rounds(self) -> Any:
         return self._options
 
     def distribute(
@@ -110,7 +88,7 @@ class RoundsBackend(Backend):
 class RoundsTrainer(WrappedTrainer):
     """One rank's replica in rounds (`Trainer`)."""
 
-    def __init__(self, replica: Replica, options: Options, collective: Collective) -> None:
+    def __init__(self, replica: Replica, options: Any, collective: Collective) -> None:
         """With the weights of rank 0; collective."""
         module = f"dlscale.collectives.training._{replica.framework}"
         super().__init__(importlib.import_module(module).alone(replica))
@@ -120,7 +98,7 @@ class RoundsTrainer(WrappedTrainer):
         self._flat.read(first)
         collective.broadcast(first, 0)
         self._flat.write(first)
-        self._rule = Elastic(options, self._flat, collective)
+        self._rule: Rule = options.rule(self._flat, collective)
 
     def step(self) -> None:
         self._rule.before(self._num_steps)

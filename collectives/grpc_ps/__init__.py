@@ -20,7 +20,7 @@ from dlscale.collectives.addresses import refuse_machines
 from dlscale.collectives.backend import Backend, Setup
 from dlscale.collectives.grpc_ps.options import Options, refuse_compiled
 from dlscale.collectives.job import ServerSplit
-from dlscale.collectives.registry import read_options
+from dlscale.collectives.option_kinds import read_options
 
 if TYPE_CHECKING:
     from dlscale.collectives.grpc_ps._torch_worker import ServedOptimizer

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Backend, Collective, KeptByServers, ReplicaTrainer, Trainer
+from dlscale.collectives.backend import Backend, KeptByServers, ReplicaTrainer, Trainer
 from dlscale.collectives.grpc_ps._tensorflow_server import Cluster, join
 from dlscale.collectives.grpc_ps.options import Options, refuse_compiled
 from dlscale.collectives.job import ServerSplit
@@ -256,9 +255,6 @@ class TensorFlowServers(Backend):
             control=self._control,
             container=f"trainer-{self._num_trainers}",
         )
-
-    def collective(self) -> Collective:
-        raise UsageError("backend grpc_ps has no collective operations: workers talk to servers only")
 
     def close(self) -> None:
         self._control.Barrier()

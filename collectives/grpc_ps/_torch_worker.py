@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Backend, Collective, KeptByServers, Trainer
+from dlscale.collectives.backend import Backend, KeptByServers, Trainer
 from dlscale.collectives.grpc_ps._grpc import Channel
 from dlscale.collectives.grpc_ps._torch_exchange import PushExchange, Traffic
 from dlscale.collectives.grpc_ps._torch_optimizers import sections
@@ -58,9 +57,6 @@ class GrpcBackend(Backend):
             options=self._options,
             number=next(self._numbers),
         )
-
-    def collective(self) -> Collective:
-        raise UsageError("backend grpc_ps has no collective operations; choose one of: mpi, gloo, ring")
 
     def close(self) -> None:
         """Let the servers go, once all workers are here."""

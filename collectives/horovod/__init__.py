@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Backend, Collective, Setup, Trainer
 from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root
-from dlscale.collectives.option_kinds import CheckedOptions, one_of
-from dlscale.collectives.registry import read_options
+from dlscale.collectives.option_kinds import CheckedOptions, one_of, read_options
 from dlscale.models.workload import ReplicaFactory, Shard
 
 OPERATIONS = ("mpi", "ccl", "nccl")

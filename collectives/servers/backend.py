@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.base.errors import UsageError
 from dlscale.collectives.algorithms import downpour, easgd
-from dlscale.collectives.backend import Backend, Collective, Setup, Trainer
+from dlscale.collectives.backend import Backend, Setup, Trainer
 from dlscale.collectives.job import ServerSplit
 from dlscale.collectives.servers.links import Links
 from dlscale.collectives.servers.messages import FlatLayout, Ranks, Rules, Transport
@@ -93,9 +92,6 @@ class Servers(Backend):
             share = options.moving_rate / self._job.num_workers
             return Rules(algorithm="easgd", num_elements=num_elements, share=share)
         return Rules(algorithm="asynchronous" if self._asynchronous else "sync", num_elements=num_elements)
-
-    def collective(self) -> Collective:
-        raise UsageError(f"backend {self.name} has no collective operations; choose one of: mpi, gloo, ring")
 
     def close(self) -> None:
         leave(self._transport, self._servers)

@@ -20,7 +20,7 @@ from dlscale.collectives.addresses import (
     refuse_open_ports,
 )
 from dlscale.collectives.backend import Backend, Setup, Trainer
-from dlscale.collectives.registry import read_options
+from dlscale.collectives.option_kinds import read_options
 from dlscale.models.workload import ReplicaFactory, Shard
 
 

@@ -16,7 +16,7 @@ from dlscale.collectives import tf_collective
 from dlscale.collectives.addresses import refuse_machines
 from dlscale.collectives.backend import Backend, Collective, Setup, Trainer
 from dlscale.collectives.capabilities import capabilities
-from dlscale.collectives.registry import read_options
+from dlscale.collectives.option_kinds import read_options
 from dlscale.models.frameworks import check_between_gpus, gpu_module
 from dlscale.models.workload import ReplicaFactory, Shard
 

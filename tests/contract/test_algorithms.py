@@ -6,7 +6,8 @@ import pytest
 
 from dlscale.benchmarks.rank.audit import ReplayAudit
 from dlscale.collectives.algorithms import read_algorithm
-from dlscale.collectives.algorithms.rounds import Elastic, RoundsBackend
+from dlscale.collectives.algorithms.easgd import Elastic
+from dlscale.collectives.algorithms.rounds import RoundsBackend
 
 from .conftest import audit_steps, make_factory
 

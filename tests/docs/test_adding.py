@@ -14,6 +14,7 @@ from tests.studies.conftest import STUDY
 TOP = Path(__file__).parents[2]
 PAGE = (TOP / "docs" / "adding.md").read_text()
 # An editable installation would find its own checkout first.
+IMPORT = "from dlscale.collectives.algorithms import toy\n"
 OWN_COPY = """
 import sys
 sys.meta_path[:] = [each for each in sys.meta_path if type(each).__name__ != "ScikitBuildRedirectingFinder"]
@@ -41,7 +42,7 @@ class Copy:
     def run(self, *words):
         """The screen of a tiny study, none of whose cases failed."""
         study = self._folder / "tiny.toml"
-        study.write_text(STUDY)
+        study.write_text(STUDY.replace('controls = ["synthetic", "loader"]', ""))
         results = str(self._folder / "results")
         done = subprocess.run(
             [
@@ -77,14 +78,36 @@ def section(heading):
 
 
 def code_of(heading):
-    """The first block of Python in a section of the page."""
-    return re.search(r"^```python\n(.*?)^```", section(heading), re.MULTILINE | re.DOTALL)[1]
+    """The blocks of Python in a section of the page."""
+    return re.findall(r"^```python\n(.*?)^```", section(heading), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.slow
-@pytest.mark.requires("mpiexec")
+pytestmark = [pytest.mark.slow, pytest.mark.requires("mpiexec")]
+
+
 def test_a_backend_is_a_file_and_a_row(copy):
     shutil.copy(TOP / "examples" / "mpi4py_backend.py", copy.package / "collectives" / "toy.py")
-    copy.insert("collectives/capabilities.py", ")\n\nTABLE = ", f"{code_of('A backend')},")
+    copy.insert("collectives/capabilities.py", ")\n\nTABLE = ", f"{code_of('A backend')[0]},")
     screen = copy.run("--backends", "none,toy")
     assert re.search(r"^toy +2 .* 1/1$", screen, re.MULTILINE)
+
+
+def test_an_algorithm_is_a_file_two_names_and_its_rule_said_again(copy):
+    module, reference = code_of("An algorithm")
+    (copy.package / "collectives" / "algorithms" / "toy.py").write_text(module)
+    copy.insert("collectives/algorithms/__init__.py", ")\n\n\n@dataclass", ', "toy"')
+    copy.insert("collectives/capabilities.py", ")\n\n\n@dataclass", ', "toy"')
+    copy.insert("benchmarks/rank/reference.py", "from dlscale.collectives.algorithms import", IMPORT)
+    copy.insert("benchmarks/rank/reference.py", "def reference_of", reference)
+    screen = copy.run("--backends", "none,mpi", "--set", "algorithms=toy", "--set", "toy.interval=2")
+    assert re.search(r"^mpi toy.* 2 .* 1/1$", screen, re.MULTILINE)
+
+
+def test_a_workload_is_a_folder_and_a_name(copy):
+    folder = copy.package / "models" / "toy"
+    shutil.copytree(copy.package / "models" / "hep_cnn", folder)
+    for file in folder.glob("*.py"):
+        file.write_text(file.read_text().replace("hep_cnn", "toy"))
+    copy.insert("models/__init__.py", ")\n\n\ndef load_workload", ', "toy"')
+    screen = copy.run("--workloads", "toy", "--backends", "none,mpi")
+    assert re.search(r"^mpi +2 .* 1/1$", screen, re.MULTILINE)

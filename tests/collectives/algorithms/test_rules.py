@@ -10,7 +10,7 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities, check_algorithm
 from dlscale.collectives.algorithms import NAMES, SYNC, read_algorithm
-from dlscale.collectives.algorithms.rounds import Elastic
+from dlscale.collectives.algorithms.easgd import Elastic
 
 NUM_RANKS, SIZE, RATE = 3, 5, 0.25
 
