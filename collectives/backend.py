@@ -5,16 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.capabilities import Capabilities, capabilities, with_capability
 from dlscale.models.workload import WEIGHT, ReplicaFactory, Shard, State, Weights
-
-if TYPE_CHECKING:
-    from dlscale.collectives.compression.compressors import Compressor
 
 # The setting with the bytes of each exchange of a step, in order: "1048576,26214400".
 BUCKET_SIZES = "bucket_bytes"
@@ -311,7 +308,7 @@ class Backend(ABC):
         return None
 
     @property
-    def compressor(self) -> Compressor | None:
+    def compressor(self) -> Any:
         """What compresses gradients on their way; None where nothing does. Its trainers are `CompressedTrainer`s."""
         return None
 

@@ -26,7 +26,6 @@ from dlscale.collectives.compression.compressors import (
 )
 from dlscale.collectives.compression.halves import Halves
 from dlscale.collectives.option_kinds import CheckedOptions, at_least, one_of, option
-from dlscale.collectives.training.communication import Training
 from dlscale.models.workload import State, Weights
 
 COMPRESSORS = ("none", "fp16", "bf16", "topk", "threshold", "qsgd")
@@ -65,14 +64,14 @@ class Compression(CheckedOptions):
         feedback = self.error_feedback and self.compression != "qsgd"
         return {"compression": self.compression, "error_feedback": feedback, **own}
 
-    def check(self, training: Training, *, framework: str) -> None:
+    def check(self, *, pipelined: bool, teams: int, framework: str) -> None:
         """Returns if a training of that kind can be compressed. Raises UsageError."""
         problem = ""
-        if training.pipelined:
+        if pipelined:
             problem = "pipelined=true: a compressed exchange is applied in its own step"
-        elif framework == "tensorflow" and training.teams > 0:
+        elif framework == "tensorflow" and teams > 0:
             problem = (
-                f"teams={training.teams}: in TensorFlow compressed gradients travel after the last of them, without "
+                f"teams={teams}: in TensorFlow compressed gradients travel after the last of them, without "
                 "threads"
             )
         if problem and self.compression != "none":

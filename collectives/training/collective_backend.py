@@ -46,7 +46,7 @@ def read_training(
     *read, training, compression = read_into_kinds(
         (*others, *TRAINING_KINDS), options, owner=f"backend {backend}"
     )
-    compression.check(training, framework=framework)
+    compression.check(pipelined=training.pipelined, teams=training.teams, framework=framework)
     return training, compression, *read
 
 
