@@ -52,8 +52,9 @@ def connect(
     if not row.servers:
         backend: Backend = module.connect(control=control, framework=framework, options=known)
         if shard != NONE:
-            sharded: Backend = importlib.import_module(f"dlscale.collectives.sharding.{shard}").over(backend)
-            return sharded
+            from dlscale.collectives.sharding import backends
+
+            return backends.over(backend, shard)
         return backend if algorithm == SYNC else RoundsBackend(backend, rules)
     if job is None:
         raise UsageError(f"backend {name} needs servers, which are ranks of their own; give servers")

@@ -32,12 +32,6 @@ OF_AVERAGES = {
 }
 
 
-COMPILED = (
-    f"shard={PARAMETERS} with compiled networks: a graph of torch.compile ends wherever weights are gathered, and "
-    f"torch's compiler fails at what is left; leave one of the two out, or choose shard={OPTIMIZER}"
-)
-
-
 def check_sharding(
     backend: str,
     options: Mapping[str, Any],
@@ -67,7 +61,10 @@ def check_sharding(
             f"shard={PARAMETERS}"
         )
     if shard == PARAMETERS and compiled:
-        raise UsageError(COMPILED)
+        raise UsageError(
+            f"shard={PARAMETERS} with compiled networks: a graph of torch.compile ends wherever weights are gathered, "
+            f"and torch's compiler fails at what is left; leave one of the two out, or choose shard={OPTIMIZER}"
+        )
     left_alone = OF_AVERAGES | ({"teams": -1} if shard == PARAMETERS else {})
     for option, unchanged in left_alone.items():
         if options.get(option, unchanged) != unchanged:

@@ -25,7 +25,7 @@ from dlscale.collectives.training._torch import Setting, TorchTrainer, Update, s
 from dlscale.collectives.training._torch_buckets import Bucket, BucketExchange, Staging, exchanges_over
 from dlscale.collectives.training.communication import CommunicationThreads, Training
 from dlscale.models.frameworks._torch_optimizers import obstacle_to_parts
-from dlscale.models.frameworks._torch_state import restored_slot
+from dlscale.models.frameworks._torch_state import restored_slot, slots_of
 from dlscale.models.workload import SLOTS, State
 
 
@@ -123,7 +123,7 @@ class PartUpdate(Update):
             self.pieces += [piece for piece in own if piece]
         self._optimizer.state.clear()
 
-    def apply(self, parameters: Sequence[nn.Parameter] | None = None) -> None:  # noqa: ARG002
+    def apply(self) -> None:
         """One step of the optimizer with the means that are there."""
         self._optimizer.step()
 
@@ -223,12 +223,7 @@ class OptimizerShardedTrainer(TorchTrainer):
         slots = {name: value for name, value in state.items() if name.startswith(SLOTS)}
         self._replica.restore({name: value for name, value in state.items() if name not in slots})
         for index, part in enumerate(self._parts):
-            of_place: dict[int, State] = {}
-            for name, value in slots.items():
-                owner, place, key = name.split(".", 2)
-                if owner == f"{SLOTS}{index}":
-                    of_place.setdefault(int(place), {})[key] = value
-            part.resume(of_place)
+            part.resume(slots_of(slots, index, [parameter.numel() for parameter in part.parameters]))
 
     def _update(self) -> None:
         super()._update()

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
@@ -38,7 +36,7 @@ from dlscale.models.frameworks._torch_state import (
     restored_slot,
     slots_of,
     state_tensors,
-    view_in_memory_order,
+    stored_slot,
 )
 from dlscale.models.workload import NUM_DRAWN, SLOTS, WEIGHT, State, Weights, check_names
 
@@ -61,11 +59,10 @@ def over(replica: Any, group: dist.ProcessGroup) -> ParameterShardedTrainer:
         parameter: Piece.of(place, rank=group.rank(), size=group.size())
         for parameter, place in places.items()
     }
-    objectives = [
+    updates = [PieceUpdate(objective, pieces) for objective in replica.objectives]
+    replica.objectives = [
         replace(o, parameters=tuple(pieces[p].parameter for p in o.parameters)) for o in replica.objectives
     ]
-    updates = [PieceUpdate(objective, pieces) for objective in replica.objectives]
-    replica.objectives = tuple(objectives)
     return ParameterShardedTrainer(
         replica, updates, list(pieces.values()), group=group, log=log, num_units=len(modules)
     )
@@ -78,12 +75,9 @@ class Log:
     `gather_seconds` are those of all steps; None on GPUs, which gather while they compute.
     """
 
-    gathered: list[int]
-    reduced: list[int]
-    gather_seconds: float | None
-
-    def __init__(self) -> None:
-        self.gathered, self.reduced, self.gather_seconds = [], [], 0.0
+    gathered: list[int] = field(default_factory=list)
+    reduced: list[int] = field(default_factory=list)
+    gather_seconds: float | None = 0.0
 
 
 class _Communication:
@@ -163,8 +157,6 @@ class Piece:
         count, length = place.size.numel(), place.size[0]
         chunk = -(-length // size) * (count // max(length, 1))
         begin = min(rank * chunk, count)
-        if own.numel() != min(chunk, count - begin):
-            raise RuntimeError(f"{place.name}: {own.numel()} elements of {count} on rank {rank} of {size}")
         return cls(
             place=place, parameter=parameter, own=own, inside=slice(begin, begin + own.numel()), chunk=chunk
         )
@@ -195,7 +187,7 @@ class PieceUpdate(Update):
             self.pieces += own
             self._updated += group["params"]
 
-    def apply(self, parameters: Sequence[nn.Parameter] | None = None) -> None:  # noqa: ARG002
+    def apply(self) -> None:
         """One step of the optimizer with this rank's means, which lie in the order of its chunks."""
         for piece, updated in zip(self.pieces, self._updated, strict=True):
             gradient = piece.parameter.grad
@@ -206,7 +198,14 @@ class PieceUpdate(Update):
         """What the optimizer keeps of each piece, in order."""
         state = self._optimizer.state
         return [
-            (piece, {key: value for key, value in state.get(updated, {}).items() if _is_kept(value)})
+            (
+                piece,
+                {
+                    k: v
+                    for k, v in state.get(updated, {}).items()
+                    if isinstance(v, torch.Tensor | int | float)
+                },
+            )
             for piece, updated in zip(self.pieces, self._updated, strict=True)
         ]
 
@@ -227,10 +226,6 @@ class PieceUpdate(Update):
         return storage_bytes(
             value for _, kept in self.kept() for value in kept.values() if isinstance(value, torch.Tensor)
         )
-
-
-def _is_kept(value: Any) -> bool:
-    return isinstance(value, torch.Tensor | int | float)
 
 
 class ParameterShardedTrainer(TorchTrainer):
@@ -314,7 +309,8 @@ class ParameterShardedTrainer(TorchTrainer):
             for piece, flat in zip(self._pieces, whole, strict=True)
         }
         counted: State = self._replica.counted()
-        return counted | self._in_order(weights) | self._slots()
+        buffers = {name: buffer.cpu().numpy().copy() for name, buffer in self._buffers().items()}
+        return counted | weights | buffers | self._slots()
 
     def held(self, *, slots: bool = True) -> State:
         """What a step changes, gathered; collective."""
@@ -344,35 +340,18 @@ class ParameterShardedTrainer(TorchTrainer):
         tensors = state_tensors(self._replica.program.networks)
         return {name: tensor for name, tensor in tensors if not isinstance(tensor, nn.Parameter)}
 
-    def _in_order(self, weights: State) -> State:
-        """Weights and buffers, network by network, as a state has them."""
-        buffers = {name: buffer.cpu().numpy().copy() for name, buffer in self._buffers().items()}
-        found: State = {}
-        for index in range(len(self._replica.program.networks)):
-            for kind in (weights, buffers):
-                found |= {name: value for name, value in kind.items() if name.startswith(f"network{index}.")}
-        return found
-
     def _slots(self) -> State:
         found: State = {}
         for index, part in enumerate(self._parts):
-            kept = part.kept()
-            cut = [
-                (place, key, piece, value)
-                for place, (piece, values) in enumerate(kept)
-                for key, value in values.items()
-                if isinstance(value, torch.Tensor) and value.dim()
-            ]
-            whole = self._gathered([(piece, value) for _, _, piece, value in cut])
-            gathered = {
-                (place, key): flat.numpy() for (place, key, _, _), flat in zip(cut, whole, strict=True)
-            }
-            for place, (_, values) in enumerate(kept):
+            cut = {}
+            for place, (piece, values) in enumerate(part.kept()):
                 for key, value in values.items():
-                    number = None if (place, key) in gathered else _number(value)
-                    found[f"{SLOTS}{index}.{place}.{key}"] = (
-                        gathered[place, key] if number is None else number
-                    )
+                    name = f"{SLOTS}{index}.{place}.{key}"
+                    found[name] = stored_slot(value).copy()
+                    if isinstance(value, torch.Tensor) and value.dim():
+                        cut[name] = piece, value
+            whole = self._gathered(list(cut.values()))
+            found |= {name: flat.numpy() for name, flat in zip(cut, whole, strict=True)}
         return found
 
     def _gathered(self, parts: Sequence[tuple[Piece, torch.Tensor]]) -> list[torch.Tensor]:
@@ -390,7 +369,3 @@ class ParameterShardedTrainer(TorchTrainer):
             for index, column in zip(alike, columns, strict=True):
                 found[index] = column.contiguous().view(-1)[: parts[index][0].place.size.numel()]
         return [found[index] for index in range(len(parts))]
-
-
-def _number(value: Any) -> NDArray[Any]:
-    return view_in_memory_order(value).copy() if isinstance(value, torch.Tensor) else np.array(value)

@@ -7,8 +7,8 @@ theirs; in a network that names none they are found among its layers. What no un
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -17,7 +17,6 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.utils import parametrize
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.sharding import COMPILED
 from dlscale.models.frameworks._torch_layers import units_of
 
 
@@ -37,10 +36,7 @@ class Place:
     @property
     def registered(self) -> nn.Parameter:
         """What the module has there: this rank's part, or while a pass needs it the whole weight."""
-        parameter = self.owner._parameters[self.attribute]
-        if parameter is None:
-            raise RuntimeError(f"{self.name} is gone")
-        return parameter
+        return cast(nn.Parameter, self.owner._parameters[self.attribute])
 
 
 def shard(replica: Any, mesh: DeviceMesh) -> tuple[list[nn.Module], dict[nn.Parameter, Place]]:
@@ -49,7 +45,6 @@ def shard(replica: Any, mesh: DeviceMesh) -> tuple[list[nn.Module], dict[nn.Para
     Raises UsageError for a program that cannot be sharded.
     """
     program = replica.program
-    _check(replica)
     units = list(program.units) or [unit for network in program.networks for unit in units_of(network)]
     found = dict(_places(program))
     places = {parameter: _stored_as_it_lies(parameter, place) for parameter, place in found.items()}
@@ -62,12 +57,6 @@ def shard(replica: Any, mesh: DeviceMesh) -> tuple[list[nn.Module], dict[nn.Para
             raise UsageError(f"shard=parameters: {place.name} is in no unit; name one that has it")
         parameter.data = parameter.data.new_empty(0)  # optimizers and objectives still know it
     return [*units, *roots], places
-
-
-def _check(replica: Any) -> None:
-    """Returns if FSDP can train such a replica. Raises UsageError."""
-    if replica.compiled:
-        raise UsageError(COMPILED)
 
 
 def _places(program: Any) -> Iterator[tuple[nn.Parameter, Place]]:
@@ -108,10 +97,4 @@ def _stored_as_it_lies(parameter: nn.Parameter, place: Place) -> Place:
         return place
     parametrize.register_parametrization(place.owner, place.attribute, _ChannelsLast())
     stored: Any = place.owner.parametrizations
-    return Place(
-        name=place.name,
-        owner=stored[place.attribute],
-        attribute="original",
-        size=place.size,
-        stride=place.stride,
-    )
+    return replace(place, owner=stored[place.attribute], attribute="original")

@@ -294,7 +294,7 @@ part_updated_twice = partial(_part_of_rank_1, lambda apply: lambda part: (apply(
 def optimizer_not_sharded():
     """Every rank updates all weights, with means that all ranks have."""
     from dlscale.collectives.sharding._torch_optimizer import PartedBucket
-    from dlscale.collectives.sharding.optimizer import TimedCollective
+    from dlscale.collectives.sharding.backends import TimedCollective
 
     def make(init):
         def whole(self, *given, **named):
@@ -333,7 +333,7 @@ def part_gathered_stale():
     if _cell()["shard"] == "parameters":
         _unit_gathered_stale()
         return
-    from dlscale.collectives.sharding.optimizer import TimedCollective
+    from dlscale.collectives.sharding.backends import TimedCollective
 
     before, num_gathers = {}, [0]
 
