@@ -84,8 +84,7 @@ class GpuStaging(Staging):
         self._stream = self._gpus.Stream(device)
 
     def memory(self, count: int, dtype: torch.dtype, collective: Collective) -> torch.Tensor:  # noqa: ARG002
-        """Pinned, which collectives' own memory is not."""
-        return torch.zeros(count, dtype=dtype, pin_memory=True)
+        return torch.zeros(count, dtype=dtype, pin_memory=True)  # which collectives' own memory is not
 
     def fetch(self, tensor: torch.Tensor, host: torch.Tensor) -> None:
         """On the stream of fetches; the tensor's memory is kept until it is copied."""
@@ -119,8 +118,7 @@ class GpuStaging(Staging):
         tensor.copy_(host, non_blocking=True)
 
     def num_threads(self) -> int:
-        """One, which hands out the GPU's work."""
-        return 1
+        return 1  # which hands out the GPU's work
 
     def settings(self) -> dict[str, Setting]:
         return {"staging_copies": 2, "staged_through": "pinned host memory"}
@@ -153,7 +151,7 @@ class Bucket:
             # Same strides as the parameter, so that copying into the view is a plain pass over memory.
             self.views.append(flat.as_strided(parameter.size(), parameter.stride(), offset))
             offset += parameter.numel()
-        self._missing: set[int] = set()
+        self.missing: set[int] = set()  # of `parameters`, the indices without a gradient
         self._under_way: Future[Any] | None = None
 
     def _length(self, count: int) -> int:
@@ -166,7 +164,7 @@ class Bucket:
 
     def clear(self) -> None:
         """A step begins: no gradient is there."""
-        self._missing = set(range(len(self.parameters)))
+        self.missing = set(range(len(self.parameters)))
         clear_gradients(self.parameters)
 
     def take(self, index: int) -> None:
@@ -174,15 +172,11 @@ class Bucket:
         parameter = self.parameters[index]
         self._staging.fetch(parameter.grad, self.views[index])  # type: ignore[arg-type]
         parameter.grad = None
-        self._missing.discard(index)
-
-    def is_ready(self) -> bool:
-        """Whether all gradients are there."""
-        return not self._missing
+        self.missing.discard(index)
 
     def send(self) -> None:
         """Begin the exchange; a parameter that the step did not use counts as 0."""
-        arrival, missing = self._staging.arrival(), tuple(self._missing)
+        arrival, missing = self._staging.arrival(), tuple(self.missing)
 
         def exchange(collective: Collective) -> None:
             arrival()
@@ -305,7 +299,7 @@ class BucketExchange(NoExchange):
         def note(_: torch.Tensor) -> None:
             filling = self._filling()
             filling[bucket].take(index)
-            while self._next < len(filling) and filling[self._next].is_ready():
+            while self._next < len(filling) and not filling[self._next].missing:
                 self._send_next()
 
         return note

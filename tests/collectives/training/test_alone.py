@@ -1,4 +1,4 @@
-"""Steps with stamps: the same training as without, and moments in the order of a step."""
+"""Trainers of a replica alone: steps with stamps train as those without, and TensorFlow traces a step once."""
 
 import importlib
 
@@ -11,11 +11,15 @@ from dlscale.models.workload import Input, Shard
 TENSORFLOW = pytest.mark.requires("tensorflow")
 
 
-def make_trainer(framework, workload):
+def make_replica(framework, workload):
     factory = load_workload(workload).factory(
         framework=framework, preset="tiny", local_batch=2, source=Input()
     )
-    replica = factory(shard=Shard(), seed=1)
+    return factory(shard=Shard(), seed=1)
+
+
+def make_trainer(framework, workload):
+    replica = make_replica(framework, workload)
     return importlib.import_module(f"dlscale.collectives.training._{framework}").alone(replica)
 
 
@@ -53,3 +57,17 @@ def test_torch_completes_the_gradients_of_the_last_layer_first_and_takes_its_hoo
     assert list(weights) == sorted(weights, reverse=True)
     (objective,) = trainer._replica.objectives
     assert not any(parameter._post_accumulate_grad_hooks for parameter in objective.parameters)
+
+
+@TENSORFLOW
+def test_tensorflow_traces_a_step_once():
+    """Tracing is most of a short launch: an optimizer that makes its variables meanwhile has it done twice."""
+    from dlscale.collectives.training._tensorflow import alone
+
+    replica = make_replica("tensorflow", "hep_cnn")
+    differentiate, traced = replica.differentiate, []
+    replica.differentiate = lambda *batch, **options: traced.append(batch) or differentiate(*batch, **options)
+    trainer = alone(replica)
+    for _ in range(2):
+        trainer.step()
+    assert len(traced) == 1
