@@ -10,7 +10,7 @@ from dlscale.base.errors import UsageError, unknown
 
 # How gradients travel, which predictions model: not at all; in buckets over a collective of MPI's or of the ring's
 # engine, of DistributedDataParallel, or as Horovod fuses them; all at once; to servers, at once or chunk by chunk.
-Exchange = Literal["none", "buckets", "ring", "ddp", "horovod", "whole", "servers", "chunks"]
+Exchange = Literal["none", "buckets", "ring", "ddp", "horovod", "whole", "servers", "grpc"]
 
 BOTH = ("torch", "tensorflow")
 OVER_COLLECTIVES = ("sync", "easgd")
@@ -130,7 +130,7 @@ ROWS = (
         devices=("cpu", "gpu"),
         keras=False,
         splits=("torch",),
-        exchange="chunks",
+        exchange="grpc",
         asynchronous=True,
         servers=True,
         servers_update=True,

@@ -1,7 +1,7 @@
 """How each backend cuts a step's gradients into buckets, when it exchanges them, and by which algorithm.
 
 These are the rules of `collectives`, told again for a machine that is not here, as docs/prediction.md lists them: of
-training/_torch_exchange.py and _tensorflow_native.py, ring/src/network/tuning.cpp, grpc_ps/messages.py, and of MPICH.
+training/_torch_buckets.py and _tensorflow_buckets.py, ring/src/network/tuning.cpp, servers/links.py, and of MPICH.
 In torch, several objectives (a GAN's) have buckets of their own over ring, mpi and gloo, where DistributedDataParallel
 waits for those of one before the forward pass of the next.
 """
@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
-
-import numpy as np
 
 from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.profile import Gradient, Profile
@@ -34,7 +32,6 @@ MPICH_RECURSIVE_DOUBLING_BYTES = 2 << 10
 HOROVOD_CYCLE_MS, HOROVOD_FUSION_MIB = 1.0, 128.0
 # Horovod's ranks agree on what is ready by two allreduces of bits, one per tensor, before each exchange.
 HOROVOD_BITS_BYTES = 8
-GRPC_CHUNK_KIB = 1024
 UNLIMITED = 1 << 62
 WHOLE = (UNLIMITED, UNLIMITED)
 
@@ -45,7 +42,6 @@ class Bucket(NamedTuple):
     num_bytes: int  # on the wire
     ready_seconds: float
     num_tensors: int = 1
-    server: int = 0  # that it goes to, where each server has a piece of the weights
     objective: int = 0  # of its gradients, or of the first of them
 
 
@@ -59,7 +55,6 @@ class ExchangeRule:
     cycle_seconds: float = 0.0  # Horovod looks for ready gradients so often; 0: they are sent as they come
     bytes_per_element: int = 4  # on the wire, of float32
     whole_tensors: bool = False  # a tensor lies on one server, and is not cut into equal pieces
-    in_chunks: bool = False  # of one server's piece, which travel both ways at the same time
     asynchronous: bool = False
     objectives: Objectives = "together"
     fixed_algorithm: Algorithm | None = None  # None: by the size of a bucket
@@ -97,13 +92,11 @@ class ExchangeRule:
         return "recursive_doubling" if num_bytes <= MPICH_RECURSIVE_DOUBLING_BYTES else "halving_doubling"
 
     def buckets(
-        self, profile: Profile, *, num_servers: int = 1, seconds_of: Callable[[Bucket], float] = lambda _: 0.0
+        self, profile: Profile, *, seconds_of: Callable[[Bucket], float] = lambda _: 0.0
     ) -> tuple[Bucket, ...]:
         """The buckets of a step, in the order in which they travel; that of one lasts `seconds_of` it."""
         if not self.exchanges:
             return ()
-        if self.in_chunks:
-            return tuple(self._chunks(profile, num_servers))
         if self.cycle_seconds:
             return tuple(self._fused(profile, seconds_of))
         objectives = groupby(profile.gradients, lambda it: self.objectives != "together" and it.objective)
@@ -142,30 +135,6 @@ class ExchangeRule:
             bucket = self._bucket(profile.gradients[first:last])
             yield bucket
             first, free = last, begin + seconds_of(bucket)
-
-    def _chunks(self, profile: Profile, num_servers: int) -> Iterator[Bucket]:
-        """Server after server, the chunks of its piece of the weights, the last one first (grpc_ps/messages.py).
-
-        Of servers whose chunks are ready at the same moments one is enough: they are done at the same time.
-        """
-        network = profile.gradients[::-1]  # the first layer first
-        ends = np.cumsum([gradient.num_bytes for gradient in network])
-        ready = [gradient.ready_seconds for gradient in network]
-        total, size = int(ends[-1]), self.limits[0]
-        seen = set()
-        for server in range(num_servers):
-            first, last = total * server // num_servers, total * (server + 1) // num_servers
-            cuts = [(begin, min(begin + size, last)) for begin in range(first, last, size)][::-1]
-            parts = [
-                (np.searchsorted(ends, begin, "right"), np.searchsorted(ends, end, "left") + 1)
-                for begin, end in cuts
-            ]
-            moments = tuple(max(ready[begin:end]) for begin, end in parts)
-            if moments in seen:
-                continue
-            seen.add(moments)
-            for (begin, end), moment in zip(cuts, moments, strict=True):
-                yield Bucket(num_bytes=end - begin, ready_seconds=moment, server=server)
 
 
 def rule_of(
@@ -242,16 +211,15 @@ def _horovod(left: dict[str, Any], *, backend: str, **_: Any) -> ExchangeRule:
     )
 
 
-def _chunks(left: dict[str, Any], *, backend: str, framework: str, **_: Any) -> ExchangeRule:
-    chunk = int(left.pop("chunk_kib", GRPC_CHUNK_KIB)) << 10
-    size = 1 if framework == "tensorflow" else chunk  # TensorFlow sends variable by variable
+def _over_grpc(left: dict[str, Any], *, backend: str, framework: str, **_: Any) -> ExchangeRule:
+    """TensorFlow's servers get variable by variable, ours all gradients at once."""
+    by_variable, asynchronous = framework == "tensorflow", bool(left.pop("asynchronous", False))
     return ExchangeRule(
         backend=backend,
-        overlap="thread",
-        limits=(size, size),
-        whole_tensors=framework == "tensorflow",
-        in_chunks=framework == "torch",
-        asynchronous=bool(left.pop("asynchronous", False)),
+        overlap="thread" if by_variable else "none",
+        limits=(1, 1) if by_variable else WHOLE,
+        whole_tensors=by_variable,
+        asynchronous=asynchronous,
         fixed_algorithm="parameter_servers",
     )
 
@@ -271,5 +239,5 @@ _RULES: dict[Exchange, Callable[..., ExchangeRule]] = {
     "horovod": _horovod,
     "whole": _at_once("ring"),
     "servers": _at_once("parameter_servers"),
-    "chunks": _chunks,
+    "grpc": _over_grpc,
 }

@@ -23,15 +23,11 @@ Floats = NDArray[np.float64]
 
 
 class Serving(NamedTuple):
-    """What a server's processor does for one worker, between limits.
-
-    `threads` of its cores work at once. A chunk comes back by `lag` of its own exchange later than links would have it.
-    """
+    """What a server's processor does for one worker, between limits; `threads` of its cores work at once."""
 
     message_seconds: Limits
     byte_seconds: Limits
     threads: Limits
-    lag: Limits = (0.0, 0.0)
 
     def seconds(
         self, num_messages: Floats | float, num_bytes: Floats | float, *, software: Floats, threads: Floats
@@ -89,7 +85,6 @@ def serving_cost(system: System | None, backend: str, framework: str, *, num_ten
                 message_seconds=_elsewhere(cost["message_seconds"], system),
                 byte_seconds=_elsewhere(cost["byte_seconds"], system),
                 threads=(1.0, most) if of_tensors else tuple(cost["threads"]),
-                lag=tuple(cost.get("lag", (0.0, 0.0))),
             )
     return None
 

@@ -152,16 +152,14 @@ def _contention(draws: Draws, profile: Profile) -> Floats | float:
 def wire_seconds(scenario: Scenario, num_nodes: int) -> float:
     """What a step's gradients take on the fullest link of a node: nothing of the software, of noise, or of groups."""
     rule = scenario.rule
-    num_ranks = num_nodes * scenario.ranks_per_node
     if not rule.exchanges or (num_nodes == 1 and not rule.serves):
         return 0.0
     link = replace(scenario.network, groups=None, latency_seconds=0.0, reduce_seconds_per_byte=0.0)
     link = replace(link, node_memory_bytes_per_second=math.inf, device_link_bytes_per_second=None)
-    servers, seconds = scenario.servers(num_ranks), 0.0
-    buckets = rule.buckets(scenario.profile, num_servers=servers)
-    for it in (bucket for bucket in buckets if bucket.server == buckets[0].server):
+    seconds = 0.0
+    for it in rule.buckets(scenario.profile):
         exchange = exchange_between(scenario, num_nodes, rule.algorithm(it.num_bytes))
-        seconds += cost(link, exchange).of((servers if rule.in_chunks else 1) * it.num_bytes)
+        seconds += cost(link, exchange).of(it.num_bytes)
     return seconds
 
 

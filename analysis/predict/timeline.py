@@ -10,11 +10,10 @@ A step computes, exchanges a bucket as soon as it is ready and the one before is
     bucket 0                      ready |== exchange ==|
     bucket 1                              ready ........|=== exchange ===|
 
-The slowest rank decides when a bucket is ready. Buckets to different servers do not wait for each other, and where new
-weights come back bucket by bucket, they do so while later ones still go. Without overlap all exchanges follow
-backpropagation. Where an objective's are awaited, the next one begins that much later. Delayed by a step, they have the
-whole of the next one. What is overlapped takes from the cores that compute: a step is longer by `beside`, as far as
-exchanges are overlapped. All arrays are (R, K): R replicates of K steps each, or (R, 1).
+The slowest rank decides when a bucket is ready. Without overlap all exchanges follow backpropagation. Where an
+objective's are awaited, the next one begins that much later. Delayed by a step, they have the whole of the next one.
+What is overlapped takes from the cores that compute: a step is longer by `beside`, as far as exchanges are overlapped.
+All arrays are (R, K): R replicates of K steps each, or (R, 1).
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +56,6 @@ class Draws(NamedTuple):
     software: Floats  # what software costs, between its limits
     threads: Floats  # how many of a server's cores work at once
     least_batch: Floats  # how many samples a step computes at least as long as
-    lag: Floats  # how much later than links alone would have it chunks come back
     contention: Floats  # what the backend's exchanges take from computing, which others' do not tell
 
     @property
@@ -89,7 +86,7 @@ def seed_of(scenario: Scenario, name: str) -> tuple[int, int]:
 def draws_of(scenario: Scenario, num_nodes: int) -> Draws:
     """The draws of that size."""
     network, shape = scenario.network, (scenario.num_replicates, 1)
-    once = np.random.default_rng(seed_of(scenario, "once")).random((9, *shape))
+    once = np.random.default_rng(seed_of(scenario, "once")).random((8, *shape))
     rate, latency, minimal, scattered, pace, *others = once
     own = np.random.default_rng([scenario.seed, len(STREAMS), zlib.crc32(scenario.rule.backend.encode())])
     links = [drawn(network.rate_factors, rate), drawn(network.latency_factors, latency)]
@@ -99,16 +96,10 @@ def draws_of(scenario: Scenario, num_nodes: int) -> Draws:
 
 
 class BucketExchange(NamedTuple):
-    """A bucket with the seconds that its exchange takes in each replicate.
-
-    `back_seconds` are those of its way back, where that may overlap with the next bucket's way there, and begins by
-    `lag_seconds` later than links alone would have it, but not after the last bucket is there.
-    """
+    """A bucket with the seconds that its exchange takes in each replicate."""
 
     bucket: Bucket
     seconds: Floats
-    back_seconds: Floats | None = None
-    lag_seconds: Floats | float = 0.0
 
 
 def exchange_between(scenario: Scenario, num_nodes: int, algorithm: Algorithm) -> NetworkExchange:
@@ -130,30 +121,14 @@ def exchanges_of(draws: Draws, profile: Profile) -> list[BucketExchange]:
         return []
     if rule.cycle_seconds:
         return _fused_exchanges(draws, profile)
-    num_servers = draws.scenario.servers(draws.num_ranks)
-    # All servers get chunks at the same time, so that a chunk takes as long as a message that all have a share of.
-    at_once = num_servers if rule.in_chunks else 1
     seconds_of = cache(partial(_seconds_of, draws))
     found = []
-    for bucket in rule.buckets(profile, num_servers=num_servers):
-        link = seconds_of(rule.algorithm(bucket.num_bytes))(at_once * bucket.num_bytes)
-        found.append(_served(draws, bucket, link) if rule.serves else BucketExchange(bucket, link))
+    for bucket in rule.buckets(profile):
+        seconds = seconds_of(rule.algorithm(bucket.num_bytes))(bucket.num_bytes)
+        if rule.serves:  # whose links it keeps busy so long, one way as long as the other
+            seconds = pipelined(seconds, _worker_seconds(draws, bucket.num_bytes), draws.num_ranks)
+        found.append(BucketExchange(bucket, seconds))
     return found
-
-
-def _served(draws: Draws, bucket: Bucket, link: Floats) -> BucketExchange:
-    """An exchange with servers, whose links it keeps busy for `link`, one way as long as the other.
-
-    Chunks come back while others go; servers work on what comes, and add before anything comes back.
-    """
-    serving, worker = draws.scenario.serving, _worker_seconds(draws, bucket.num_bytes)
-    if not draws.scenario.rule.in_chunks:
-        return BucketExchange(bucket, pipelined(link, worker, draws.num_ranks))
-    adding = draws.num_ranks * bucket.num_bytes * draws.network.reduce_seconds_per_byte / draws.rate
-    back: Floats = np.maximum(0.0, link - adding) / 2
-    there = pipelined(link - back, worker, draws.num_ranks)
-    lag = there * drawn(serving.lag, draws.lag) if serving and draws.num_ranks > 1 else 0.0
-    return BucketExchange(bucket, there, back, lag)
 
 
 def pipelined(link: Floats, worker: Floats, num_workers: int) -> Floats:
@@ -172,9 +147,8 @@ def _worker_seconds(draws: Draws, num_bytes: int) -> Floats:
     if serving is None:
         return np.zeros_like(draws.rate)
     servers = rule.num_equal_servers(scenario.profile, scenario.servers(draws.num_ranks))
-    share = 1.0 if rule.in_chunks else 1 / servers
-    messages = share if rule.whole_tensors else 1.0
-    return serving.seconds(messages, share * num_bytes, software=draws.software, threads=draws.threads)
+    messages = 1 / servers if rule.whole_tensors else 1.0
+    return serving.seconds(messages, num_bytes / servers, software=draws.software, threads=draws.threads)
 
 
 def _fused_exchanges(draws: Draws, profile: Profile) -> list[BucketExchange]:
@@ -221,11 +195,7 @@ def asynchronous_seconds(draws: Draws, profile: Profile, factors: Floats) -> Flo
     latency = 2 * network.latency_seconds
     of_server = num_bytes / exchange.num_servers
     busy = of_server * max(1 / network.node_bytes_per_second, network.reduce_seconds_per_byte)
-    by_server: dict[int, Floats] = {}
-    for bucket in rule.buckets(profile, num_servers=draws.scenario.servers(draws.num_ranks)):
-        taken = by_server.get(bucket.server, np.zeros_like(draws.rate))
-        by_server[bucket.server] = taken + _worker_seconds(draws, bucket.num_bytes)
-    worker = np.maximum.reduce(list(by_server.values()))
+    worker = np.sum([_worker_seconds(draws, bucket.num_bytes) for bucket in rule.buckets(profile)], axis=0)
     trip = latency * draws.latency + max(0.0, own - latency) / draws.rate + worker
     alone = (profile.backward_seconds + profile.update_seconds) * factors + trip
     return np.asarray(np.maximum(alone, draws.num_ranks * np.maximum(busy / draws.rate, worker)))
@@ -264,29 +234,15 @@ def _exchanged(
     rule: ExchangeRule, exchanges: Sequence[BucketExchange], factors: Floats, rng: np.random.Generator
 ) -> tuple[Floats, Floats | float]:
     """When the last of overlapped exchanges is done, and by how much they make backpropagation later."""
-    begin = np.zeros_like(factors)
-    end = sent = ready = begin
+    end = ready = np.zeros_like(factors)
     late: Floats | float = 0.0
-    server = objective = 0
-    arrivals = []
-    for exchange in exchanges:  # server after server, or objective after objective
+    objective = 0
+    for exchange in exchanges:  # objective after objective
         bucket = exchange.bucket
-        if bucket.server != server:
-            server, sent = bucket.server, begin
         if bucket.objective != objective and rule.objectives == "awaited":
             objective, late = bucket.objective, late + np.maximum(0.0, end - ready)
         ready = bucket.ready_seconds * factors + late
         if rule.cycle_seconds:  # a cycle begins any time between now and its length from now
             ready = ready + rule.cycle_seconds * rng.random(factors.shape)
-        sent = np.maximum(sent, ready) + exchange.seconds
-        end = np.maximum(end, sent)
-        arrivals.append(sent)
-    for _, own in groupby(zip(exchanges, arrivals, strict=True), key=lambda pair: pair[0].bucket.server):
-        of_server = list(own)
-        last, returned = of_server[-1][1], begin
-        for exchange, sent in of_server:
-            if exchange.back_seconds is not None:
-                added = np.minimum(sent + exchange.lag_seconds, last)
-                returned = np.maximum(returned, added) + exchange.back_seconds
-        end = np.maximum(end, returned)
+        end = np.maximum(end, ready) + exchange.seconds
     return end, late

@@ -57,8 +57,8 @@ class Servers(Backend):
         """A replica with the weights of worker 0, in a session of its own."""
         return self.train(factory(shard=shard, seed=seed, gate=gate), gate=gate)
 
-    def train(self, replica: Replica, *, gate: bool = False) -> Trainer:
-        """The replica in a session of its own; collective over the workers."""
+    def train(self, replica: Any, *, gate: bool = False) -> Trainer:
+        """A `Replica` in a session of its own; collective over the workers."""
         weights = replica.weights()
         layout = FlatLayout(weights)
         first = np.empty(layout.num_elements, np.float32)

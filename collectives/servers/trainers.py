@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +18,7 @@ from dlscale.collectives.backend import (
     Trainer,
 )
 from dlscale.collectives.servers.links import Links
-from dlscale.collectives.servers.messages import FlatLayout, Floats
+from dlscale.collectives.servers.messages import FlatLayout
 from dlscale.collectives.servers.sessions import elastic_force
 from dlscale.models.workload import Replica, State, Weights
 
@@ -109,51 +108,33 @@ class StaleTrainer(ServedTrainer):
         return dict(sorted(total.items()))
 
 
-class LocalTrainer(StaleTrainer):
-    """One whose replica trains by its own optimizer, and tells the servers now and then."""
+class AsynchronousTrainer(StaleTrainer):
+    """Takes a step from the servers' weights, pushes what it changed, and gets the weights of all workers' changes."""
 
     def __init__(self, backend: str, replica: Replica, layout: FlatLayout, links: Links) -> None:
         super().__init__(backend, replica, layout, links)
-        module = importlib.import_module(f"dlscale.collectives.training._{replica.framework}")
-        self._alone: Trainer = module.alone(replica)
-        self._own = np.empty_like(self._flat)
-
-    def losses(self) -> list[float]:
-        """This rank's losses of the last step, at its own weights."""
-        return self._alone.losses()
-
-    def loss(self) -> float:
-        return self._alone.loss()
-
-    def synchronize(self) -> None:
-        self._alone.synchronize()
-        super().synchronize()
-
-
-class AsynchronousTrainer(LocalTrainer):
-    """Takes a step from the servers' weights, pushes what it changed, and gets the weights of all workers' changes."""
+        self._changed = np.empty_like(self._flat)
 
     def step(self) -> None:
         self._num_steps += 1
-        self._alone.step()
-        self._layout.pack(self._replica.weights(), self._own)
-        self._own -= self._flat
-        self._links.push(self._own, count=1)
-        self._take(self._links.collect)
+        self._replica.apply(self._replica.gradients())
+        self._losses = self._replica.losses()
+        self._layout.pack(self._replica.weights(), self._changed)
+        self._changed -= self._flat
+        self._links.push(self._changed, count=1)
+        self._links.collect(self._flat)
+        self._replica.load(self._layout.unpack(self._flat))
 
     def served_state(self) -> State:
         """The servers' weights of now, which the next step begins with, and what the own optimizer keeps."""
-        self._take(self._links.fetch)
+        self._links.fetch(self._flat)
+        self._replica.load(self._layout.unpack(self._flat))
         state: State = self._replica.state()
         return state
 
-    def _take(self, receive: Callable[[Floats], None]) -> None:
-        receive(self._flat)
-        self._replica.load(self._layout.unpack(self._flat))
 
-
-class ElasticTrainer(LocalTrainer):
-    """Trains alone, tied to the servers' centre (`algorithms.easgd`)."""
+class ElasticTrainer(StaleTrainer):
+    """Trains alone by the replica's own optimizer, tied to the servers' centre (`algorithms.easgd`)."""
 
     def __init__(
         self,
@@ -166,6 +147,9 @@ class ElasticTrainer(LocalTrainer):
         share: float,
     ) -> None:
         super().__init__(backend, replica, layout, links)
+        module = importlib.import_module(f"dlscale.collectives.training._{replica.framework}")
+        self._alone: Trainer = module.alone(replica)
+        self._own = np.empty_like(self._flat)
         self._interval, self._share = interval, np.float32(share)
 
     def step(self) -> None:
@@ -183,6 +167,17 @@ class ElasticTrainer(LocalTrainer):
         self._layout.pack(self._replica.weights(), centre)
         centre -= own
         self._replica.load(self._layout.unpack(centre))
+
+    def losses(self) -> list[float]:
+        """This rank's losses of the last step, at its own weights."""
+        return self._alone.losses()
+
+    def loss(self) -> float:
+        return self._alone.loss()
+
+    def synchronize(self) -> None:
+        self._alone.synchronize()
+        super().synchronize()
 
     def own_weights(self) -> Weights:
         """This rank's own."""

@@ -15,7 +15,6 @@ from dlscale.collectives.addresses import (
     port_of,
     refuse_machines,
 )
-from dlscale.collectives.grpc_ps.meeting import join_host
 
 
 def test_inside_one_machine_it_is_loopback():
@@ -47,7 +46,3 @@ def test_across_machines_open_ports_must_be_allowed():
     assert not refuse_machines(False, backend="gloo", allowed=True)
     with pytest.raises(UsageError, match="allow_open_ports"):
         refuse_machines(False, backend="gloo", allowed=False)
-
-
-def test_addresses_of_ipv6_get_brackets():
-    assert (join_host("10.0.0.1", 5), join_host("fe80::1", 5)) == ("10.0.0.1:5", "[fe80::1]:5")

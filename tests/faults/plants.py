@@ -192,12 +192,10 @@ def _servers_scale(part, *, is_last=False, every=1):
     What they count, and what the worker sees of its push, is as it should be.
     """
     cell = _cell()
-    if cell["backend"] == "mpi_ps":
-        _mpi_servers_scale(part, is_last=is_last, every=every)
-    elif cell["framework"] == "torch":
-        _torch_servers_scale(part, is_last=is_last, every=every)
-    else:
+    if (cell["backend"], cell["framework"]) == ("grpc_ps", "tensorflow"):
         _tensorflow_servers_scale(part, is_last=is_last)
+    else:
+        _own_servers_scale(part, is_last=is_last, every=every)
 
 
 def _is_spared(is_last):
@@ -206,7 +204,7 @@ def _is_spared(is_last):
     return is_last and MPI.COMM_WORLD.Get_rank() < MPI.COMM_WORLD.Get_size() - 1
 
 
-def _mpi_servers_scale(part, *, is_last, every):
+def _own_servers_scale(part, *, is_last, every):
     from dlscale.collectives.servers.messages import Kind
     from dlscale.collectives.servers.server import Server
 
@@ -225,24 +223,10 @@ def _mpi_servers_scale(part, *, is_last, every):
     _patch(Server, "_take", make)
 
 
-def _torch_servers_scale(part, *, is_last, every):
-    from dlscale.collectives.grpc_ps._torch_session import ServedChunk
-
-    def make(apply):
-        def scaled(self, gradient, step):
-            number = sum(self.steps)
-            late = number >= PUSHES and number % every == 0 and not _is_spared(is_last)
-            return apply(self, gradient * np.float32(part) if late else gradient, step)
-
-        return scaled
-
-    _patch(ServedChunk, "apply", make)
-
-
 def _tensorflow_servers_scale(part, *, is_last):
     import tensorflow as tf
 
-    from dlscale.collectives.grpc_ps._tensorflow_worker import Together
+    from dlscale.collectives.servers._tensorflow import Together
 
     def make(apply):
         def scaled(self, grads_and_vars, global_step=None, name=None):

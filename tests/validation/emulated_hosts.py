@@ -129,7 +129,7 @@ class Predictor:
 def _rule(backend: str, step: StepTime | None = None) -> ExchangeRule:
     return rule_of(
         backend,
-        step.backend_options if step else {},
+        {name: value for name, value in step.backend_options.items() if name != "chunk_kib"} if step else {},
         framework="torch",
         num_servers=step.num_servers if step else 0,
         spare_core=False,

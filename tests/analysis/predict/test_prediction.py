@@ -7,7 +7,6 @@ import pytest
 from dlscale.analysis.predict.network import Groups
 from dlscale.analysis.predict.noise import Noise
 from dlscale.analysis.predict.prediction import predict_curve, predict_point, prediction_records
-from dlscale.analysis.predict.profile import Gradient
 from dlscale.analysis.predict.show import PREDICTION, study_of
 from dlscale.base.errors import UsageError
 from tests.analysis.made_scenarios import NETWORK, PROFILE, scenario
@@ -52,17 +51,6 @@ def test_servers_take_time_that_grows_with_ranks_and_a_ring_does_not():
     assert servers[2].step_seconds.center - 0.32 == pytest.approx(2 * 512 * 0.1, rel=0.01)
     exposed = [point.step_seconds.center - 0.32 for point in ring]
     assert exposed[2] < 1.5 * exposed[0]
-
-
-def test_chunks_keep_a_servers_link_busy_both_ways():
-    """All chunks there, and the last one back; as many servers as workers are as fast as a link."""
-    gradients = (Gradient(name="all", num_bytes=100 << 20, ready_seconds=0.3),)
-    profile = replace(PROFILE, gradients=gradients)
-    whole = (100 << 20) / 1e9
-    point = predict_point(scenario("grpc_ps", profile=profile), 8)
-    assert point.step_seconds.center - 0.32 == pytest.approx(8 * whole * 101 / 100, rel=0.002)
-    balanced = predict_point(scenario("grpc_ps", profile=profile, num_servers=8), 8)
-    assert balanced.step_seconds.center - 0.32 == pytest.approx(whole * 13.5 / 12.5, rel=0.02)
 
 
 def test_asynchronous_servers_are_limited_by_their_link():

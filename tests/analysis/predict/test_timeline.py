@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.predict import backends
-from dlscale.analysis.predict.backends import Bucket, rule_of
+from dlscale.analysis.predict.backends import rule_of
 from dlscale.analysis.predict.profile import ComputedStep, Gradient
 from dlscale.analysis.predict.timeline import BucketExchange, step_seconds
 from dlscale.base.errors import UsageError
@@ -49,7 +49,7 @@ FUSED = [21 * MIB, 6 * MIB + 4096]
         ("tf_collective", {"framework": "tensorflow"}, [WHOLE]),
         ("mpi_ps", {}, [WHOLE]),
         ("grpc_ps", {"framework": "tensorflow"}, [MIB, 20 * MIB, 6 * MIB, 4096]),
-        ("grpc_ps", {"chunk_kib": 4096}, [3 * MIB + 4096, *[4 * MIB] * 6]),
+        ("grpc_ps", {}, [WHOLE]),
         ("mpi", {"compression": "bf16"}, [MIB // 2, 13 * MIB, 2048]),
         ("none", {}, []),
         ("horovod", {}, [MIB, 20 * MIB, 6 * MIB, 4096]),
@@ -177,19 +177,6 @@ def test_whole_tensors_do_not_divide_among_servers():
     assert rule("grpc_ps").num_equal_servers(PROFILE, 512) == 512
 
 
-def test_each_server_gets_a_piece_of_the_weights_in_chunks_the_last_one_first():
-    found = rule("grpc_ps", chunk_kib=8192).buckets(PROFILE, num_servers=2)
-    half = 13 * MIB + MIB // 2 + 2048
-    assert [(bucket.server, bucket.num_bytes, bucket.ready_seconds) for bucket in found] == [
-        (0, half - 8 * MIB, 0.18),  # of "c" alone
-        (0, 8 * MIB, 0.3),  # from "a" to "c"
-        (1, half - 8 * MIB, 0.18),  # "c" and "d"
-        (1, 8 * MIB, 0.18),
-    ]
-    many = rule("grpc_ps").buckets(PROFILE, num_servers=512)
-    assert len({bucket.server for bucket in many}) == len({bucket.ready_seconds for bucket in many}) == 4
-
-
 ONCE = np.ones((1, 1))
 RNG = np.random.default_rng(0)
 
@@ -215,26 +202,6 @@ def test_what_is_overlapped_costs_only_what_is_left_after_backward():
 def test_a_timeline_asks_for_no_more_than_what_is_computed():
     computed = ComputedStep(backward_seconds=0.3, update_seconds=0.01)
     assert step_seconds(computed, rule("none"), [], ONCE, RNG) == pytest.approx(0.31)
-
-
-def test_weights_of_one_chunk_come_back_while_gradients_of_the_next_still_go():
-    def chunk(server, ready):
-        return BucketExchange(
-            bucket=Bucket(num_bytes=MIB, ready_seconds=ready, server=server),
-            seconds=0.1 * ONCE,
-            back_seconds=0.1 * ONCE,
-        )
-
-    chosen, late = rule("grpc_ps"), 0.01  # the update
-    three = [chunk(0, 0.2), chunk(0, 0.2), chunk(0, 0.2)]  # there at 0.5, all back at 0.6
-    assert step_seconds(PROFILE, chosen, three, ONCE, RNG) == pytest.approx(0.6 + late)
-    apart = [chunk(0, 0.2), chunk(1, 0.25), chunk(2, 0.3)]
-    assert step_seconds(PROFILE, chosen, apart, ONCE, RNG) == pytest.approx(0.5 + late)
-    # The first one comes back from 0.36 instead of 0.3, the others behind it; none waits for more than the last one.
-    lagging = [each._replace(lag_seconds=0.06 * ONCE) for each in three]
-    assert step_seconds(PROFILE, chosen, lagging, ONCE, RNG) == pytest.approx(0.66 + late)
-    lagging = [each._replace(lag_seconds=9.0 * ONCE) for each in three]
-    assert step_seconds(PROFILE, chosen, lagging, ONCE, RNG) == pytest.approx(0.5 + 0.3 + late)
 
 
 def test_delayed_by_a_step_the_longer_of_the_two_counts():

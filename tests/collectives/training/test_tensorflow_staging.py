@@ -10,8 +10,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from dlscale.collectives.grpc_ps._tensorflow_server import own_gpu, session_config  # noqa: E402
-from dlscale.collectives.grpc_ps._tensorflow_worker import local_statistics, on_servers  # noqa: E402
+from dlscale.collectives.servers._tensorflow import local_statistics, on_servers, own_gpu, session_config  # noqa: E402
 from dlscale.collectives.training._tensorflow_buckets import NativeExchange  # noqa: E402
 from dlscale.collectives.training.collective_backend import OPERATIONS_MODULE  # noqa: E402
 

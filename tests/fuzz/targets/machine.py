@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
+
 from dlscale.base.launchers import flavour_of
 from dlscale.base.schedulers import SCHEDULERS
 from dlscale.base.strings import redact, visible
@@ -18,7 +20,8 @@ from dlscale.benchmarks.records.spool import node_facts
 from dlscale.benchmarks.systems.limits import cpu_quota
 from dlscale.benchmarks.systems.probe import draft, read_machine
 from dlscale.benchmarks.systems.system import load_system
-from dlscale.collectives.grpc_ps.messages import Chunk, RefusedError, read_hello, unpack
+from dlscale.collectives.servers.messages import Kind, Message, RefusedError, Rules
+from dlscale.collectives.servers.over_grpc import Sizes
 from tests.fuzz.damage import damage_contents
 from tests.fuzz.target import Target, file_target, text_target
 
@@ -96,9 +99,10 @@ def _silence() -> Iterator[None]:
 def message(path: Path) -> None:
     """What a parameter server reads of a worker."""
     content = path.read_bytes()
-    with suppress(RefusedError):
-        unpack(content, [Chunk(offset=0, count=2, optimizer=0)])
-    read_hello(content, num_workers=2, chunk_elements=8)
+    pieces = (content[start : start + PIECE] for start in range(0, len(content), PIECE))
+    sizes = Sizes()
+    while sizes.read(pieces):
+        pass
 
 
 SLURM = {
@@ -155,9 +159,10 @@ ENVIRONMENT = "".join(
     "LANG=C\nLC_ALL=C\nTZ=UTC\nTMPDIR=/tmp\nXDG_CACHE_HOME=/tmp/x\nPYTHONPATH=/a:b\nLOADEDMODULES=a/1:b\nDISPLAY=:0\n"
     "SCRATCH=/scratch\nNERSC_HOST=cori\nLMOD_SYSTEM_NAME=x\nOMP_NUM_THREADS=2\nDLSCALE_CONTAINER=sha256:0\n"
 )  # fmt: skip
-HELLO = (
-    '{"worker": 0, "session": {"number": 1, "num_workers": 2, "asynchronous": false, "chunk_elements": 8, "regions": '
-    '[[4, 0]], "optimizers": [{"name": "SGD", "hyperparameters": {"lr": 0.1, "betas": [0.9, 0.99]}}]}}'
+OPENED = Message.of(Kind.OPEN, 0, body=Rules(algorithm="downpour", num_elements=4).model_dump_json())
+PIECE = OPENED.memory.size  # the bytes of one, so that a second message begins with the next
+TALK = b"".join(
+    each.memory.tobytes() for each in (OPENED, Message.of(Kind.PUSH, 0, count=1, body=np.ones(4, np.float32)))
 )
 TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "variables of jobs": (in_a_job, "nid00[001-004,7]"),
@@ -174,5 +179,5 @@ TARGETS: dict[str, Target] = {
     "output of Slurm": Target(make=print_of_slurm, read=probed, damage=damage_contents),
     "files of the kernel": Target(make=kernel_files, read=read_kernel, damage=damage_contents),
     "environment": file_target("variables", ENVIRONMENT.encode, environment),
-    "message of a worker": file_target("message", HELLO.encode, message, refusals=(RefusedError,), share=0.5),
+    "message of a worker": file_target("message", lambda: TALK, message, refusals=(RefusedError,), share=0.5),
 }

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from dlscale.collectives.grpc_ps._tensorflow_worker import local_statistics, on_servers
+from dlscale.collectives.servers._tensorflow import local_statistics, on_servers
 from dlscale.models.frameworks._tensorflow_optimizers import MomentumSgd, named_optimizer
 from dlscale.models.optimizers import optimizer_rule
 
