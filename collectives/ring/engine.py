@@ -73,20 +73,23 @@ class Ring:
             num_ranks=MPI.COMM_WORLD.Get_size(), loaded=MPI.get_vendor()[0], environment=os.environ
         )
         settings = settings or Settings()
-        self._engine = _engine.Engine(
-            comm=control.py2f(),
-            timeout_seconds=settings.timeout_seconds,
-            switch_points=(
-                settings.one_shot_bytes,
-                settings.recursive_doubling_bytes,
-                settings.halving_doubling_bytes,
-            ),
-            segment_bytes=settings.segment_bytes,
-            ranks_per_node=settings.ranks_per_node,
-            single_copy=settings.single_copy,
-            huge_pages=settings.huge_pages,
-            debug=settings.debug,
-        )
+        try:
+            self._engine = _engine.Engine(
+                comm=control.py2f(),
+                timeout_seconds=settings.timeout_seconds,
+                switch_points=(
+                    settings.one_shot_bytes,
+                    settings.recursive_doubling_bytes,
+                    settings.halving_doubling_bytes,
+                ),
+                segment_bytes=settings.segment_bytes,
+                ranks_per_node=settings.ranks_per_node,
+                single_copy=settings.single_copy,
+                huge_pages=settings.huge_pages,
+                debug=settings.debug,
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from error
         self._c_abi = _engine.CAbi(self._engine)
         self.rank: int = self._engine.rank
         self.size: int = self._engine.size

@@ -117,6 +117,12 @@ def test_settings_of_another_kind_are_refused(world, settings):
         join(world, settings)
 
 
+@pytest.mark.on_ranks(3)
+def test_nodes_of_different_sizes_are_refused(ring, world):
+    with pytest.raises(UsageError, match="from 1 to 2 ranks"):
+        ring(world, ranks_per_node=2)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -251,12 +251,14 @@ def reversed_world(world):
 
 # ---- laws, also over several nodes ----
 
-NODES = st.sampled_from([0, 1, 2])
+# Nodes have the same number of ranks: on 3, pieces of 2 are none.
+NODES = st.sampled_from([0, 1, *([2] if int(os.environ.get("DLSCALE_UNDER_MPIEXEC", 1)) % 2 == 0 else [])])
+PAIRS = 2 if int(os.environ.get("DLSCALE_UNDER_MPIEXEC", 1)) % 2 == 0 else 1
 
 
 @given(shape=shapes, op=st.sampled_from(OPS), shared=st.booleans(), ranks_per_node=NODES)
-@example(shape=LARGE, op="average", shared=False, ranks_per_node=2)
-@example(shape=LARGE, op="sum", shared=True, ranks_per_node=2)
+@example(shape=LARGE, op="average", shared=False, ranks_per_node=PAIRS)
+@example(shape=LARGE, op="sum", shared=True, ranks_per_node=PAIRS)
 @example(shape=LARGE, op="sum", shared=False, ranks_per_node=1)
 @examples(120)
 def test_all_ranks_get_the_same_bits_and_they_are_near(
@@ -294,7 +296,7 @@ def is_near(found, inputs, dtype, op):
 
 
 @given(shape=shapes, ranks_per_node=NODES, root=st.integers(0, 100))
-@example(shape=LARGE, ranks_per_node=2, root=3)
+@example(shape=LARGE, ranks_per_node=PAIRS, root=3)
 @examples(60)
 def test_broadcast_and_allgather_move_bits_as_they_are(world, rings, shape, ranks_per_node, root):
     ring = rings(ranks_per_node=ranks_per_node)

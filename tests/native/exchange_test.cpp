@@ -49,10 +49,10 @@ void everything(std::size_t size) {
   on_ranks(size, [&](Transport& transport, Group group) {
     Exchange exchange(transport, default_tuning(size));
     Checks checks(exchange, group, [] { sched_yield(); });
-    for (const Way& way : every_way(size)) {
+    for (const Variant& variant : every_variant(size)) {
       for (const std::size_t count :
            {std::size_t{0}, std::size_t{1}, size - 1, size, size + 1, std::size_t{203}}) {
-        checks.all(way, count);
+        checks.all(variant, count);
       }
     }
   });
@@ -63,7 +63,7 @@ void unequal_lengths() {
   on_ranks(2, [](Transport& transport, Group group) {
     std::vector<float> values(group.rank == 0 ? 100 : 90, 1.0F);
     Exchange exchange(transport, default_tuning(2));
-    const Arithmetic sum = arithmetic(dlscale::Type::float32, dlscale::Op::sum);
+    const Arithmetic sum{dlscale::Type::float32, dlscale::Op::sum};
     std::string said;
     try {
       exchange.start_allreduce(reinterpret_cast<std::byte*>(values.data()), values.size(), sum);
@@ -85,8 +85,8 @@ void unequal_lengths() {
 void one_gives_up(std::size_t size, std::size_t quitter) {
   on_ranks(size, [&](Transport& transport, Group group) {
     std::vector<float> values(1000);
-    Exchange exchange(transport, every_way(size)[1].tuning);
-    const Arithmetic sum = arithmetic(dlscale::Type::float32, dlscale::Op::sum);
+    Exchange exchange(transport, every_variant(size)[1].tuning);
+    const Arithmetic sum{dlscale::Type::float32, dlscale::Op::sum};
     exchange.start_allreduce(reinterpret_cast<std::byte*>(values.data()), values.size(), sum);
     std::string said;
     try {
@@ -99,8 +99,8 @@ void one_gives_up(std::size_t size, std::size_t quitter) {
     } catch (const std::runtime_error& error) {
       said = error.what();
     }
-    const bool told = said.find("aborted this operation") != std::string::npos;
-    if (told == (group.rank == quitter)) complain("after a rank gave up: " + said);
+    const bool aborted = said.find("aborted this operation") != std::string::npos;
+    if (aborted == (group.rank == quitter)) complain("after a rank gave up: " + said);
   });
 }
 
@@ -110,7 +110,7 @@ void nobody_comes() {
   MailboxTransport transport(boxes, {0, 3});
   std::vector<float> values(1000);
   Exchange exchange(transport, default_tuning(3));
-  const Arithmetic sum = arithmetic(dlscale::Type::float32, dlscale::Op::sum);
+  const Arithmetic sum{dlscale::Type::float32, dlscale::Op::sum};
   exchange.start_allreduce(reinterpret_cast<std::byte*>(values.data()), values.size(), sum);
   for (int i = 0; i < 100; ++i) exchange.progress();
   if (exchange.done() || exchange.waiting_for() < 1) complain("nobody came, and nobody was missed");

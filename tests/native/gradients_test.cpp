@@ -118,11 +118,11 @@ class Bucket {
 };
 
 struct Setup {
-  Setup(std::size_t num_teams, bool threads, std::size_t direct_bytes)
+  Setup(std::size_t num_teams, bool threads)
       : collectives(num_teams), stagings(num_teams, std::vector<std::byte>(256)) {
     std::vector<Team> teams;
     for (std::size_t i = 0; i < num_teams; ++i) {
-      teams.push_back({collectives[i].table(), {stagings[i].data(), stagings[i].size(), direct_bytes}});
+      teams.push_back({collectives[i].table(), stagings[i].data(), stagings[i].size()});
     }
     exchange = std::make_unique<Exchange>(std::move(teams), threads);
   }
@@ -132,8 +132,8 @@ struct Setup {
   std::unique_ptr<Exchange> exchange;  // ends its threads before the rest goes
 };
 
-void steps_with_threads(std::size_t num_teams, std::size_t direct_bytes, std::mt19937& chance) {
-  Setup setup(num_teams, true, direct_bytes);
+void steps_with_threads(std::size_t num_teams, std::mt19937& chance) {
+  Setup setup(num_teams, true);
   const std::size_t num_buckets = 1 + chance() % 9;
   for (int step = 0; step < 5; ++step) {
     std::vector<Bucket> buckets;
@@ -185,8 +185,8 @@ void expect_error(Call call, const std::string& words, const std::string& what) 
   }
 }
 
-void steps_in_line(std::size_t direct_bytes, std::mt19937& chance) {
-  Setup setup(1, false, direct_bytes);
+void steps_in_line(std::mt19937& chance) {
+  Setup setup(1, false);
   for (int step = 0; step < 5; ++step) {
     Bucket whole(0, chance), first(0, chance), second(1, chance);
     setup.exchange->average(whole.pieces());
@@ -199,7 +199,7 @@ void steps_in_line(std::size_t direct_bytes, std::mt19937& chance) {
 
 void failures(bool threads, std::mt19937& chance) {
   Bucket first(0, chance), second(1, chance);
-  Setup setup(1, threads, 1 << 20);
+  Setup setup(1, threads);
   setup.collectives[0].fail_after(0);
   const auto step = [&] {
     setup.exchange->send(0, 2, first.pieces(), {});
@@ -216,7 +216,7 @@ void failures(bool threads, std::mt19937& chance) {
 void misuse(std::mt19937& chance) {
   for (const bool threads : {false, true}) {
     Bucket bucket(0, chance);
-    Setup setup(1, threads, 1 << 20);
+    Setup setup(1, threads);
     setup.exchange->send(0, 2, bucket.pieces(), {});
     expect_error([&] { setup.exchange->send(0, 2, bucket.pieces(), {}); }, "out of turn",
                  "a bucket sent twice");
@@ -230,7 +230,7 @@ void misuse(std::mt19937& chance) {
 void closing(std::mt19937& chance) {
   std::vector<Bucket> buckets;
   for (std::size_t i = 0; i < 6; ++i) buckets.emplace_back(i, chance);
-  Setup setup(2, true, 1 << 20);
+  Setup setup(2, true);
   for (std::size_t i = 0; i < 6; ++i) setup.exchange->send(i, 6, buckets[i].pieces(), {});
   setup.exchange->close();
   for (const Bucket& bucket : buckets) bucket.check();  // what was sent is exchanged: other ranks wait for it
@@ -243,9 +243,8 @@ int main(int argc, char** argv) {
   const int num_rounds = argc > 1 ? std::atoi(argv[1]) : 30;
   std::mt19937 chance(11);
   for (int round = 0; round < num_rounds; ++round) {
-    const std::size_t direct_bytes = round % 3 ? std::size_t{1} << 20 : 400;
-    steps_with_threads(1 + static_cast<std::size_t>(round) % 3, direct_bytes, chance);
-    steps_in_line(direct_bytes, chance);
+    steps_with_threads(1 + static_cast<std::size_t>(round) % 3, chance);
+    steps_in_line(chance);
     failures(round % 2, chance);
     misuse(chance);
     closing(chance);

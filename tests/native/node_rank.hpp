@@ -105,14 +105,15 @@ class NodeRank {
     expect_untouched(data, shape, "broadcast");
   }
 
-  void allgather_inline(std::size_t num_bytes, std::uint64_t seed) {
-    std::byte mine[InlineLine::kPayloadBytes];
+  // As a bootstrap, in one line or several.
+  void bootstrap(std::size_t num_bytes, std::uint64_t seed) {
+    const std::vector<std::byte> mine(num_bytes,
+                                      static_cast<std::byte>(seed + static_cast<std::uint64_t>(rank())));
     std::vector<std::byte> all(num_bytes * static_cast<std::size_t>(size()));
-    std::memset(mine, static_cast<int>(seed) + rank(), sizeof(mine));
-    node_->allgather_inline(mine, all.data(), num_bytes);
+    node_->allgather(mine.data(), all.data(), num_bytes);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const auto q = i / num_bytes;
-      if (all[i] != static_cast<std::byte>(seed + q)) return complaints_.add("allgather_inline: wrong bytes");
+      if (all[i] != static_cast<std::byte>(seed + q)) return complaints_.add("bootstrap: wrong bytes");
     }
   }
 

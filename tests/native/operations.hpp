@@ -14,18 +14,18 @@
 
 namespace dlscale::network {
 
-struct Way {
+struct Variant {
   std::string name;
   Tuning tuning;
 };
 
 // Every algorithm, with small segments and windows, so that small buffers are many messages.
-inline std::vector<Way> every_way(std::size_t num_ranks) {
+inline std::vector<Variant> every_variant(std::size_t num_ranks) {
   constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
   Tuning none = default_tuning(num_ranks);
   none.one_shot_bytes = none.recursive_doubling_bytes = none.halving_doubling_bytes = 0;
   none.direct_bytes = 0;
-  std::vector<Way> ways = {{"default", default_tuning(num_ranks)}};
+  std::vector<Variant> variants = {{"default", default_tuning(num_ranks)}};
   for (const std::size_t segment : {std::size_t{24}, std::size_t{4096}}) {
     none.segments = {{kAll, segment}};
     none.direct_segment_bytes = segment;
@@ -33,17 +33,17 @@ inline std::vector<Way> every_way(std::size_t num_ranks) {
       none.window = window;
       const std::string how = " " + std::to_string(segment) + " " + std::to_string(window);
       Tuning tuning = none;
-      ways.push_back({"ring" + how, tuning});
+      variants.push_back({"ring" + how, tuning});
       tuning.direct_bytes = tuning.recursive_doubling_bytes = kAll;
-      ways.push_back({"recursive doubling, direct" + how, tuning});
+      variants.push_back({"recursive doubling, direct" + how, tuning});
       tuning.recursive_doubling_bytes = 0;
       tuning.halving_doubling_bytes = kAll;
-      ways.push_back({"halving and doubling" + how, tuning});
+      variants.push_back({"halving and doubling" + how, tuning});
       tuning.one_shot_bytes = kAll;
-      ways.push_back({"one-shot" + how, tuning});
+      variants.push_back({"one-shot" + how, tuning});
     }
   }
-  return ways;
+  return variants;
 }
 
 // Runs what was started to its end; `between` is called after every step that moved nothing.
@@ -58,10 +58,10 @@ class Checks {
   Checks(Exchange& exchange, Group group, std::function<void()> between)
       : exchange_(exchange), group_(group), between_(std::move(between)) {}
 
-  void all(const Way& way, std::size_t count) {
-    where_ = way.name + ", " + std::to_string(count) + " elements, rank " + std::to_string(group_.rank) +
+  void all(const Variant& variant, std::size_t count) {
+    where_ = variant.name + ", " + std::to_string(count) + " elements, rank " + std::to_string(group_.rank) +
              " of " + std::to_string(group_.size);
-    exchange_.tune(way.tuning);
+    exchange_.tune(variant.tuning);
     integers(count);
     floats(count);
     averages(count);
@@ -100,11 +100,11 @@ class Checks {
       values[i] = std::int64_t{1} << (8 * (group_.rank % 8));
       for (std::size_t r = 0; r < group_.size; ++r) expected[i] += std::int64_t{1} << (8 * (r % 8));
     }
-    allreduce(bytes(values), count, arithmetic(Type::int64, Op::sum));
+    allreduce(bytes(values), count, {Type::int64, Op::sum});
     expect(values == expected, "sum of integers");
     for (std::size_t i = 0; i < count; ++i)
       values[i] = static_cast<std::int64_t>((i + group_.rank) % group_.size);
-    allreduce(bytes(values), count, arithmetic(Type::int64, Op::max));
+    allreduce(bytes(values), count, {Type::int64, Op::max});
     expect(values == std::vector<std::int64_t>(count, static_cast<std::int64_t>(group_.size - 1)), "maximum");
   }
 
@@ -112,7 +112,7 @@ class Checks {
   void floats(std::size_t count) {
     std::vector<float> values(count);
     for (std::size_t i = 0; i < count; ++i) values[i] = uneven(group_.rank, i);
-    allreduce(bytes(values), count, arithmetic(Type::float32, Op::sum));
+    allreduce(bytes(values), count, {Type::float32, Op::sum});
     for (std::size_t i = 0; i < count; ++i) {
       double sum = 0;
       for (std::size_t r = 0; r < group_.size; ++r) sum += static_cast<double>(uneven(r, i));
@@ -135,8 +135,7 @@ class Checks {
       expected[i] =
           (expected[i] * static_cast<double>(group_.size)) * (1.0 / static_cast<double>(group_.size));
     }
-    allreduce(bytes(values), count,
-              arithmetic(Type::float64, Op::average, 1.0 / static_cast<double>(group_.size)));
+    allreduce(bytes(values), count, {Type::float64, Op::average, 1.0 / static_cast<double>(group_.size)});
     expect(values == expected, "average");
   }
 
@@ -154,8 +153,9 @@ class Checks {
     std::vector<const void*> sources;
     for (const auto& values : all) sources.push_back(values.data());
     std::vector<std::uint16_t> mine = all[group_.rank], expected(count);
-    const Arithmetic sum = arithmetic(Type::bfloat16, Op::sum);
-    if (count > 0) sum.reduce(expected.data(), sources.data(), sources.size(), count, true);
+    const Arithmetic sum{Type::bfloat16, Op::sum};
+    reduce(kernels(), sum.type, sum.op,
+           {expected.data(), nullptr, sources.data(), sources.size(), count, 1.0, false});
     allreduce(bytes(mine), count, sum);
     expect(mine == expected, "bfloat16 in order of rank");
   }
@@ -164,7 +164,7 @@ class Checks {
     std::vector<std::int32_t> values(count);
     for (std::size_t i = 0; i < count; ++i)
       values[i] = static_cast<std::int32_t>(i * group_.size + group_.rank);
-    exchange_.start_reduce_scatter(bytes(values), count, arithmetic(Type::int32, Op::sum));
+    exchange_.start_reduce_scatter(bytes(values), count, {Type::int32, Op::sum});
     finish(exchange_, between_);
     const Range mine = part({0, count}, group_.rank, group_.size);
     for (std::size_t i = mine.begin; i < mine.end; ++i) {

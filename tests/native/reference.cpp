@@ -208,14 +208,4 @@ std::string difference(const std::byte* found, const std::byte* expected, std::s
   return "";
 }
 
-const char* name_of(Type type) {
-  static constexpr const char* kNames[] = {"float32", "float64", "bfloat16", "float16", "int32", "int64"};
-  return kNames[static_cast<std::size_t>(type)];
-}
-
-const char* name_of(Op op) {
-  static constexpr const char* kNames[] = {"sum", "average", "min", "max"};
-  return kNames[static_cast<std::size_t>(op)];
-}
-
 }  // namespace dlscale::testing

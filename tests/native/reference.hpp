@@ -28,9 +28,6 @@ void reduce_plainly(std::byte* out, const std::vector<const std::byte*>& sources
 // Empty if `found` has the bits of `expected`, any NaN being as good as another; else what differs first.
 std::string difference(const std::byte* found, const std::byte* expected, std::size_t count, Type type);
 
-const char* name_of(Type type);
-const char* name_of(Op op);
-
 inline constexpr Type kTypes[] = {Type::float32, Type::float64, Type::bfloat16,
                                   Type::float16, Type::int32,   Type::int64};
 inline constexpr Op kOps[] = {Op::sum, Op::average, Op::min, Op::max};

@@ -2,10 +2,15 @@
 // far as the protocol allows, and no operation may meet the traces of another.
 //
 //   sequences_test [ROUNDS] [OPERATIONS] [KERNELS]
+//   pauses_test likewise: ranks pause between the steps of the protocol, too
 #include <sched.h>
+#include <time.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "node_rank.hpp"
@@ -13,9 +18,53 @@
 using namespace dlscale;
 using namespace dlscale::testing;
 
+#ifdef DLSCALE_PAUSES
+namespace dlscale {
+// Pauses between any two steps of a hand-over, and within copies and reductions: most often none or a turn
+// for other threads, sometimes longer than a rank spins.
+void between_steps() {
+  static std::atomic<std::uint64_t> num_threads{0};
+  static thread_local std::minstd_rand chance(static_cast<unsigned>(++num_threads));
+  const auto kind = chance() % 64;
+  if (kind < 12) sched_yield();
+  const timespec nap{0, static_cast<long>(chance() % (kind == 63 ? 500'000 : 50'000))};
+  if (kind >= 60) nanosleep(&nap, nullptr);
+}
+}  // namespace dlscale
+#endif
+
 namespace {
 
 Complaints g_complaints;
+
+// The same kernels in two halves, with a pause before, between and after them.
+const Kernels* g_plain = nullptr;
+
+template <void (*Kernels::*copy)(void*, const void*, std::size_t)>
+void copy_in_halves(void* to, const void* from, std::size_t num_bytes) {
+  const std::size_t half = num_bytes / 2 / kLine * kLine;
+  between_steps();
+  (g_plain->*copy)(to, from, half);
+  between_steps();
+  (g_plain->*copy)(static_cast<std::byte*>(to) + half, static_cast<const std::byte*>(from) + half,
+                   num_bytes - half);
+  between_steps();
+}
+
+template <std::size_t type, std::size_t op>
+void reduce_with_pauses(const Reduction& reduction) {
+  between_steps();
+  g_plain->reduce[type][op](reduction);
+  between_steps();
+}
+
+template <std::size_t... type>
+Kernels with_pauses(std::index_sequence<type...>) {
+  return {g_plain->instruction_set,
+          {{reduce_with_pauses<type, 0>, reduce_with_pauses<type, 1>, reduce_with_pauses<type, 2>}...},
+          copy_in_halves<&Kernels::copy>,
+          copy_in_halves<&Kernels::copy_streaming>};
+}
 
 void one_operation(NodeRank& me, const std::vector<const SharedArray*>& arrays, std::mt19937_64& chance,
                    std::uint64_t seed) {
@@ -43,7 +92,7 @@ void one_operation(NodeRank& me, const std::vector<const SharedArray*>& arrays, 
     case 6:
       return me.broadcast(shape, seed, static_cast<int>(kind % static_cast<std::uint64_t>(me.size())));
     case 7:
-      return me.allgather_inline(kind % 49, seed);
+      return me.bootstrap(kind % 200, seed);
     default:
       return me.node().barrier();
   }
@@ -99,7 +148,8 @@ void two_groups(int size, const Kernels& kernels) {
 int main(int argc, char** argv) {
   const std::uint64_t num_rounds = argc > 1 ? std::stoul(argv[1]) : 20;
   const std::uint64_t num_operations = argc > 2 ? std::stoul(argv[2]) : 200;
-  const Kernels& chosen = argc > 3 ? kernels(argv[3]) : kernels();
+  g_plain = argc > 3 ? &kernels(argv[3]) : &kernels();
+  const Kernels chosen = with_pauses(std::make_index_sequence<kNumTypes>());
   const int sizes[] = {2, 3, 2, 4, 5, 2, 8, 3};
   for (std::uint64_t seed = 1; seed <= num_rounds; ++seed) {
     round(sizes[seed % 8], seed, num_operations, chosen);

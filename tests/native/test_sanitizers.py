@@ -35,6 +35,7 @@ def test_nothing_is_found_by_more_of_them(variant, sanitizer):
     programs.check("kernels_test")
     programs.check("sequences_test", 8, 150, "portable")
     programs.check("sequences_test", 16, 150)
+    programs.check("pauses_test", 24, 150)
     programs.check("gradients_test", 20)
     programs.check("failures_test")
     programs.check("exchange_test", 5)
@@ -45,32 +46,42 @@ def test_nothing_is_found_by_more_of_them(variant, sanitizer):
 MUTANTS = {
     "announcements do not publish": (
         "node/waiting.cpp",
-        "value->store(number, std::memory_order_release)",
-        "value->store(number, std::memory_order_relaxed)",
+        "flag->value.store(value, std::memory_order_release)",
+        "flag->value.store(value, std::memory_order_relaxed)",
     ),
     "lines are read before they are written": (
-        "node/small.cpp",
-        "waiting_.until(line.number, &line.num_sleepers, num_lines_ + 1, q);",
-        "waiting_.until(line.number, &line.num_sleepers, num_lines_, q);",
+        "node/inline.hpp",
+        "waiting_.until(&other, num_operations_ + 1, q);",
+        "waiting_.until(&other, num_operations_, q);",
     ),
-    "slots are published again before they are reduced": (
+    "slots are published again before they are taken": (
+        "node/flags.hpp",
+        "constexpr std::size_t kNumSlots = 5;",
+        "constexpr std::size_t kNumSlots = 2;",
+    ),
+    "the root of a broadcast runs ahead": (
         "node/staged.cpp",
-        "wait_until_reduced(number - NodeMemory::kNumSlots + 1);",
-        "{}",
-    ),
-    "results are overwritten before they are collected": (
-        "node/staged.cpp",
-        "std::min(n, num_collected + NodeMemory::kNumSlots)",
-        "n",
-    ),
-    "lent buffers are taken back too early": (
-        "node/single_copy.cpp",
-        "waiting_.until(&other.given_back, num_operations_, q);",
+        "if (number_ >= kAhead) wait_for_published(number_ - kAhead);",
         "",
     ),
-    "pushing ranks leave too early": (
-        "node/push.cpp",
-        "waiting_.until(&memory_.control_block(q).pushed, num_pushes_, q);",
+    "results are collected before they are there": (
+        "node/staged.cpp",
+        "waiting_.until(&memory_.control_block(owner).reduced, number_ + 1, owner);",
+        "waiting_.until(&memory_.control_block(owner).reduced, number_, owner);",
+    ),
+    "ranks do not meet": (
+        "node/rendezvous.hpp",
+        "waiting_.until(&other, num_meetings_, q);",
+        "",
+    ),
+    "ranks leave a rendezvous too early": (
+        "node/rendezvous.hpp",
+        "waiting_.until(&memory_.control_block(q).closed, num_meetings_, q);",
+        "",
+    ),
+    "times are read before they are there": (
+        "node/online_tuner.cpp",
+        "waiting_.until(&block.timed, number + 1, q);",
         "",
     ),
 }
@@ -84,13 +95,13 @@ def mutated(variant, tmp_path_factory):
     shutil.copytree(TOP / "collectives/ring/src", original)
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(original, copy)
-    programs = variant("mutants", "sequences_test", sanitizer="thread", sources=copy)
+    programs = variant("mutants", "pauses_test", sanitizer="thread", sources=copy)
 
     def mutate(name, old, new):
         text = (original / name).read_text()
         assert old in text, f"{name} reads otherwise now"
         (copy / name).write_text(text.replace(old, new))
-        programs.build("sequences_test")
+        programs.build("pauses_test")
         (copy / name).write_text(text)
         return programs
 
@@ -100,7 +111,7 @@ def mutated(variant, tmp_path_factory):
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_protocol_is_found(mutated, name):
-    done = mutated(*MUTANTS[name]).run("sequences_test", 24, 150)
+    done = mutated(*MUTANTS[name]).run("pauses_test", 24, 150)
     assert done.returncode != 0, done.stdout
     found = ("data race", "expected 0x", "gave another length")
     assert any(text in done.stdout for text in found), done.stdout[-3000:]

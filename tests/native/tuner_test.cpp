@@ -29,17 +29,17 @@ class Tuned {
  public:
   Tuned()
       : bootstrap_(meeting_, 0),
-        memory_(bootstrap_, 4096, 256 * 1024, false),
+        memory_(bootstrap_, 256 * 1024, false),
         watch_(bootstrap_),
         waiting_(watch_, &memory_.control_block(0).failure, memory_.waits_for(1), 0, {0}, false, 10),
         tuner_(memory_, waiting_, 0, 1,
-               {Variant::one_shot, Variant::staged, Variant::streamed, Variant::single_copy}) {}
+               {Variant::one_shot, Variant::staged, Variant::streamed, Variant::single_copy}, 4096) {}
 
   // So many allreduces of a size; the variants that were used, and in `last` the last one.
   std::set<Variant> run(std::size_t num_bytes, int times, const Rates& rates) {
     std::set<Variant> used;
     for (int i = 0; i < times; ++i) {
-      last = tuner_.next(Timed::allreduce, num_bytes);
+      last = tuner_.next(Operation::allreduce, num_bytes);
       used.insert(last);
       const double begin = now_;
       now_ += 1e-9 * rates.at(last) * static_cast<double>(num_bytes);

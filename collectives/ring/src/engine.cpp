@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -42,7 +41,6 @@ MPI_Comm usable(MPI_Comm comm) {
 Engine::Engine(MPI_Comm comm, const EngineOptions& options)
     : kernels_(kernels()),
       topology_((options.network.check(), usable(comm)), options.ranks_per_node),
-      bootstrap_(topology_.node),
       huge_pages_(options.node.huge_pages),
       hierarchy_(std::make_unique<Hierarchy>(topology_, options.node, options.network, options.block_bytes,
                                              kernels_)),
@@ -63,17 +61,13 @@ std::vector<OnlineTuner::Choice> Engine::choices() {
   return hierarchy_ ? hierarchy_->node().choices() : std::vector<OnlineTuner::Choice>();
 }
 
-void Engine::require_own_process() const {
-  if (generation_ == generation()) return;
-  throw std::runtime_error(
-      "this ring communicator belongs to the parent process; start helper processes by spawn or "
-      "forkserver, "
-      "or before the ring is joined");
-}
-
 template <typename Work>
-void Engine::operate(Work work) {
-  require_own_process();
+void Engine::guarded(Work work) {
+  if (generation_ != generation()) {
+    throw std::runtime_error(
+        "this ring communicator belongs to the parent process; start helper processes by spawn or "
+        "forkserver, or before the ring is joined");
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!hierarchy_) throw std::runtime_error("this ring communicator is closed");
   if (failed_) throw std::runtime_error(kFailedBefore);
@@ -88,10 +82,19 @@ void Engine::operate(Work work) {
   }
 }
 
-void Engine::note(Operation operation, std::size_t num_bytes) {
-  Counter& counter = counters_[static_cast<std::size_t>(operation)];
-  counter.num_calls.fetch_add(1, std::memory_order_relaxed);
-  counter.num_bytes.fetch_add(num_bytes, std::memory_order_relaxed);
+template <typename Work>
+void Engine::operate(Operation operation, Type type, Op op, std::size_t count, std::size_t num_bytes,
+                     int root, Work work) {
+  guarded([&] {
+    if (op == Op::average && is_integer(type)) {
+      throw std::invalid_argument("an average of integers is no integer; give floats, or sum");
+    }
+    compare(name_of(operation), type, op, count, root);
+    if (num_bytes || operation == Operation::barrier) work();
+    Counter& counter = counters_[static_cast<std::size_t>(operation)];
+    counter.num_calls.fetch_add(1, std::memory_order_relaxed);
+    counter.num_bytes.fetch_add(num_bytes, std::memory_order_relaxed);
+  });
 }
 
 Count Engine::count(Operation operation) const {
@@ -101,74 +104,53 @@ Count Engine::count(Operation operation) const {
 }
 
 void Engine::allreduce(std::byte* data, std::size_t count, Type type, Op op) {
-  operate([&] {
-    if (op == Op::average && is_integer(type)) {
-      throw std::invalid_argument("an average of integers is no integer; give floats, or sum");
-    }
-    compare("allreduce", type, op, count, 0);
-    const SharedArray* array = count ? shared_array_of(data, count * width(type)) : nullptr;
-    if (array) {
+  operate(Operation::allreduce, type, op, count, count * width(type), 0, [&] {
+    if (const SharedArray* array = shared_array_of(data, count * width(type))) {
       hierarchy_->allreduce(*array, data, count, type, op);
-    } else if (count) {
+    } else {
       hierarchy_->allreduce(data, count, type, op);
     }
-    note(Operation::allreduce, count * width(type));
   });
 }
 
 void Engine::reduce_scatter(const std::byte* input, std::byte* output, std::size_t count, Type type, Op op) {
-  operate([&] {
-    if (op == Op::average && is_integer(type)) {
-      throw std::invalid_argument("an average of integers is no integer; give floats, or sum");
-    }
-    compare("reduce_scatter", type, op, count, 0);
-    if (count) hierarchy_->reduce_scatter(input, output, count, type, op);
-    note(Operation::reduce_scatter, static_cast<std::size_t>(topology_.size) * count * width(type));
-  });
+  operate(Operation::reduce_scatter, type, op, count, bytes_of_all(count, type), 0,
+          [&] { hierarchy_->reduce_scatter(input, output, count, type, op); });
 }
 
 void Engine::allgather(const std::byte* input, std::byte* output, std::size_t count, Type type) {
-  operate([&] {
-    compare("allgather", type, Op::sum, count, 0);
-    if (count) hierarchy_->allgather(input, output, count, type);
-    note(Operation::allgather, static_cast<std::size_t>(topology_.size) * count * width(type));
-  });
+  operate(Operation::allgather, type, Op::sum, count, bytes_of_all(count, type), 0,
+          [&] { hierarchy_->allgather(input, output, count, type); });
 }
 
 void Engine::broadcast(std::byte* data, std::size_t num_bytes, int root) {
-  operate([&] {
-    if (root < 0 || root >= topology_.size) {
-      throw std::invalid_argument("root is " + std::to_string(root) + "; give 0 .. " +
-                                  std::to_string(topology_.size - 1));
-    }
-    compare("broadcast", Type::float32, Op::sum, num_bytes, root);
-    if (num_bytes) hierarchy_->broadcast(data, num_bytes, root);
-    note(Operation::broadcast, num_bytes);
-  });
+  if (root < 0 || root >= topology_.size) {
+    throw std::invalid_argument("root is " + std::to_string(root) + "; give 0 .. " +
+                                std::to_string(topology_.size - 1));
+  }
+  operate(Operation::broadcast, Type::float32, Op::sum, num_bytes, num_bytes, root,
+          [&] { hierarchy_->broadcast(data, num_bytes, root); });
 }
 
 void Engine::barrier() {
-  operate([&] {
-    compare("barrier", Type::float32, Op::sum, 0, 0);
-    hierarchy_->barrier();
-    note(Operation::barrier, 0);
-  });
+  operate(Operation::barrier, Type::float32, Op::sum, 0, 0, 0, [&] { hierarchy_->barrier(); });
 }
 
+// The ranks of a node find the memory over the ring itself, and not over MPI, which would wait for ever for a
+// rank that is dead or late.
 SharedBuffer Engine::share(std::size_t num_bytes) {
   SharedBuffer buffer;
-  operate([&] {
+  guarded([&] {
     compare("empty", Type::float32, Op::sum, num_bytes, 0);
-    hierarchy_->barrier();  // MPI, which comes next, would wait for ever for a rank that is dead or late
     std::string complaint;
     try {
-      buffer = std::make_shared<SharedArray>(bootstrap_, num_bytes, huge_pages_, ++num_shared_);
+      buffer = std::make_shared<SharedArray>(hierarchy_->node(), num_bytes, huge_pages_, ++num_shared_);
       obstacle_to_huge_pages_ = buffer->obstacle_to_huge_pages();
-    } catch (const std::runtime_error& error) {
+    } catch (const Refusal& error) {
       complaint = error.what();
     }
-    int good = complaint.empty();
-    check(MPI_Allreduce(MPI_IN_PLACE, &good, 1, MPI_INT, MPI_MIN, topology_.all), "MPI_Allreduce");
+    std::int32_t good = complaint.empty();
+    hierarchy_->allreduce(reinterpret_cast<std::byte*>(&good), 1, Type::int32, Op::min);
     // Nothing is under way: the engine may go on without this array.
     if (!complaint.empty()) throw NoMemory(complaint);
     if (!good) throw NoMemory("the ranks of another node could not share so much memory");
@@ -201,13 +183,10 @@ void Engine::compare(const char* name, Type type, Op op, std::size_t count, int 
   static_assert(sizeof(Call) % sizeof(std::int64_t) == 0, "it travels as integers");
   hierarchy_->allgather(reinterpret_cast<const std::byte*>(&mine), reinterpret_cast<std::byte*>(all.data()),
                         sizeof(Call) / sizeof(std::int64_t), Type::int64);
-  static constexpr std::array<const char*, kNumTypes> kTypes = {"float32", "float64", "bfloat16",
-                                                                "float16", "int32",   "int64"};
-  static constexpr std::array<const char*, 4> kOps = {"sum", "average", "min", "max"};
   const auto describe = [&](const Call& call) {
     return std::string(call.name) + " of " + std::to_string(call.count) + " " +
-           kTypes[static_cast<std::size_t>(call.type)] + ", " + kOps[static_cast<std::size_t>(call.op)] +
-           ", root " + std::to_string(call.root);
+           name_of(static_cast<Type>(call.type)) + ", " + name_of(static_cast<Op>(call.op)) + ", root " +
+           std::to_string(call.root);
   };
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (std::memcmp(&all[r], &all[0], sizeof(Call)) == 0) continue;

@@ -29,9 +29,6 @@ struct EngineOptions {
 // A buffer of every rank in memory that its node shares. It outlives the engine if somebody still holds it.
 using SharedBuffer = std::shared_ptr<SharedArray>;
 
-enum class Operation : std::uint8_t { allreduce, reduce_scatter, allgather, broadcast, barrier };
-inline constexpr std::size_t kNumOperations = 5;
-
 // Successful calls of one operation by this rank, and the bytes of their messages: of an allreduce's or
 // broadcast's buffer, a reduce-scatter's input, an allgather's output.
 struct Count {
@@ -86,16 +83,20 @@ class Engine {
   void close();
 
  private:
-  void require_own_process() const;
+  // Does `work` under the lock after the checks, and counts a call of `num_bytes`.
   template <typename Work>
-  void operate(Work work);
-  void note(Operation operation, std::size_t num_bytes);
+  void operate(Operation operation, Type type, Op op, std::size_t count, std::size_t num_bytes, int root,
+               Work work);
+  template <typename Work>
+  void guarded(Work work);
   void compare(const char* name, Type type, Op op, std::size_t count, int root);
+  std::size_t bytes_of_all(std::size_t count, Type type) const {
+    return static_cast<std::size_t>(topology_.size) * count * width(type);
+  }
   const SharedArray* shared_array_of(const std::byte* data, std::size_t num_bytes) const;
 
   const Kernels& kernels_;
   Topology topology_;
-  MpiBootstrap bootstrap_;
   bool huge_pages_;
   std::unique_ptr<Hierarchy> hierarchy_;  // none: closed
   bool debug_;

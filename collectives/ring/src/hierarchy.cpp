@@ -30,35 +30,33 @@ Hierarchy::Hierarchy(const Topology& topology, const NodeOptions& options, const
 
 // The block cut into a range per lane, in whole cache lines.
 std::vector<Range> Hierarchy::lanes_of(Range block, Type type) const {
-  const std::size_t line = kLine / width(type);
-  const std::size_t lines = (block.size() + line - 1) / line;
-  std::vector<Range> ranges(static_cast<std::size_t>(topology_.node_size));
-  for (std::size_t l = 0; l < static_cast<std::size_t>(topology_.num_lanes); ++l) {
-    const Range own = part({0, lines}, l, static_cast<std::size_t>(topology_.num_lanes));
-    ranges[l] = {std::min(block.end, block.begin + own.begin * line),
-                 std::min(block.end, block.begin + own.end * line)};
+  std::vector<Range> ranges;
+  for (int l = 0; l < topology_.node_size; ++l) {
+    const Range own = part_in_lines(block.size(), l, topology_.node_size, type);
+    ranges.push_back({block.begin + own.begin, block.begin + own.end});
   }
   return ranges;
 }
 
 // Block k is reduced in the node while k - 1 is exchanged; then k - 1 is spread while k is exchanged.
-void Hierarchy::in_blocks(std::size_t count, Type type,
+void Hierarchy::in_blocks(std::byte* data, std::size_t count, const network::Arithmetic& arithmetic,
                           const std::function<void(const std::vector<Range>&)>& reduce,
-                          const std::function<void(Range)>& start,
                           const std::function<void(const std::vector<Range>&)>& spread) {
-  const std::size_t block = std::max<std::size_t>(block_bytes_ / width(type), 1);
+  const std::size_t element = width(arithmetic.type);
+  const std::size_t block = std::max<std::size_t>(block_bytes_ / element, 1);
   const std::size_t num_blocks = (count + block - 1) / block;
   const auto lanes = [&](std::size_t k) {
-    return lanes_of({k * block, std::min(count, (k + 1) * block)}, type);
+    return lanes_of({k * block, std::min(count, (k + 1) * block)}, arithmetic.type);
   };
-  node_.waiting().set_progress([this] {
-    if (exchange_) progress_network();
-  });
+  node_.waiting().set_progress([this] { progress_network(); });
   try {
     for (std::size_t k = 0; k < num_blocks + 1; ++k) {
       if (k < num_blocks) reduce(lanes(k));
       finish_network();
-      if (k < num_blocks && exchange_) start(lanes(k)[static_cast<std::size_t>(topology_.local_rank)]);
+      if (k < num_blocks) {
+        const Range own = lanes(k)[static_cast<std::size_t>(topology_.local_rank)];
+        exchange_->start_allreduce(data + own.begin * element, own.size(), arithmetic);
+      }
       if (k >= 1) spread(lanes(k - 1));
     }
   } catch (...) {
@@ -70,49 +68,36 @@ void Hierarchy::in_blocks(std::size_t count, Type type,
 
 void Hierarchy::allreduce(std::byte* data, std::size_t count, Type type, Op op) {
   if (topology_.num_nodes == 1) return node_.allreduce(data, count, type, op, scale_of(op));
-  arithmetic_ = network::arithmetic(type, op, scale_of(op));
-  if (topology_.node_size == 1 && topology_.num_lanes == 1 && topology_.equal_nodes) {
-    return over_network([&](network::Exchange& e) { e.start_allreduce(data, count, arithmetic_); });
-  }
+  const network::Arithmetic arithmetic{type, op, scale_of(op)};
+  const auto exchange = [&](network::Exchange& e) { e.start_allreduce(data, count, arithmetic); };
+  if (topology_.node_size == 1) return over_network(exchange);
   if (count * width(type) <= kSmallBytes) {
     node_.allreduce(data, count, type, op, 1.0);
-    if (topology_.local_rank == 0) {
-      over_network([&](network::Exchange& e) { e.start_allreduce(data, count, arithmetic_); });
-    }
+    if (topology_.local_rank == 0) over_network(exchange);
     return node_.broadcast(data, count * width(type), 0);
   }
   in_blocks(
-      count, type,
+      data, count, arithmetic,
       [&](const std::vector<Range>& lanes) { node_.reduce_scatter(data, data, 0, type, op, 1.0, lanes); },
-      [&](Range own) { exchange_->start_allreduce(data + own.begin * width(type), own.size(), arithmetic_); },
       [&](const std::vector<Range>& lanes) { node_.allgather(data, 0, data, type, lanes); });
-}
-
-// Other nodes may have begun: ranks of this one that disagree cannot refuse and go on as if nothing had been.
-void Hierarchy::arrive(const SharedArray& array, const std::byte* data, std::size_t count) {
-  try {
-    node_.push().arrive(array.name_of(data), count);
-  } catch (const std::invalid_argument& refusal) {
-    throw std::runtime_error(refusal.what());
-  }
 }
 
 void Hierarchy::allreduce(const SharedArray& array, std::byte* data, std::size_t count, Type type, Op op) {
   if (topology_.num_nodes == 1) return node_.allreduce(array, data, count, type, op, scale_of(op));
   if (topology_.node_size == 1 || count * width(type) <= kSmallBytes) return allreduce(data, count, type, op);
   Push& push = node_.push();
-  const std::vector<std::byte*> buffers = node_.buffers(array, data);
-  const std::size_t own = static_cast<std::size_t>(topology_.local_rank);
-  arithmetic_ = network::arithmetic(type, op, scale_of(op));
-  arrive(array, data, count);
+  const auto own = static_cast<std::size_t>(topology_.local_rank);
+  try {
+    push.open(array, data, count, type, op, 1.0);
+  } catch (const std::invalid_argument& refusal) {
+    // Other nodes may have begun: ranks of this one cannot refuse and go on as if nothing had been.
+    throw std::runtime_error(refusal.what());
+  }
   in_blocks(
-      count, type,
-      [&](const std::vector<Range>& lanes) { push.reduce_slice(buffers, lanes[own], type, op, 1.0); },
-      [&](Range lane) {
-        exchange_->start_allreduce(data + lane.begin * width(type), lane.size(), arithmetic_);
-      },
-      [&](const std::vector<Range>& lanes) { push.push_slice(buffers, lanes[own], type); });
-  push.leave();
+      data, count, {type, op, scale_of(op)},
+      [&](const std::vector<Range>& lanes) { push.reduce_slice(lanes[own]); },
+      [&](const std::vector<Range>& lanes) { push.push_slice(lanes[own]); });
+  push.close();
 }
 
 // ---- the other operations ----
@@ -122,66 +107,48 @@ std::byte* Hierarchy::scratch(std::size_t num_bytes) {
   return scratch_.data();
 }
 
+// The blocks of `count` elements that the ranks of a node own.
+std::vector<Range> Hierarchy::blocks_of(std::size_t node, std::size_t count) const {
+  std::vector<Range> blocks;
+  for (const int rank : topology_.ranks_of_node[node]) {
+    blocks.push_back({static_cast<std::size_t>(rank) * count, static_cast<std::size_t>(rank + 1) * count});
+  }
+  return blocks;
+}
+
+// Each node reduces every node's blocks, and then the lanes reduce over nodes.
 void Hierarchy::reduce_scatter(const std::byte* input, std::byte* output, std::size_t count, Type type,
                                Op op) {
-  const std::size_t element = width(type);
-  const auto block_of = [&](int rank) {
-    return Range{static_cast<std::size_t>(rank) * count, static_cast<std::size_t>(rank + 1) * count};
-  };
-  if (!topology_.equal_nodes) {  // the blocks of a node's extra ranks have no lane to travel in
-    const std::size_t total = static_cast<std::size_t>(topology_.size) * count;
-    std::byte* sums = scratch(total * element);
-    std::memcpy(sums, input, total * element);
-    allreduce(sums, total, type, op);
-    std::memcpy(output, sums + block_of(topology_.rank).begin * element, count * element);
-    return;
-  }
-  const bool alone = topology_.num_nodes == 1;
-  std::byte* sums = alone ? output : scratch(static_cast<std::size_t>(topology_.num_nodes) * count * element);
-  for (std::size_t j = 0; j < topology_.ranks_of_node.size(); ++j) {
-    std::vector<Range> blocks;
-    for (const int rank : topology_.ranks_of_node[j]) blocks.push_back(block_of(rank));
-    node_.reduce_scatter(input, sums + (alone ? 0 : j * count * element),
+  const std::size_t num_bytes = count * width(type), num_nodes = topology_.ranks_of_node.size();
+  const bool alone = num_nodes == 1;
+  std::byte* sums = alone ? output : scratch(num_nodes * num_bytes);
+  for (std::size_t j = 0; j < num_nodes; ++j) {
+    const std::vector<Range> blocks = blocks_of(j, count);
+    node_.reduce_scatter(input, sums + j * num_bytes,
                          blocks[static_cast<std::size_t>(topology_.local_rank)].begin, type, op,
                          alone ? scale_of(op) : 1.0, blocks);
   }
   if (alone) return;
-  arithmetic_ = network::arithmetic(type, op, scale_of(op));
   over_network([&](network::Exchange& e) {
-    e.start_reduce_scatter(sums, static_cast<std::size_t>(topology_.num_nodes) * count, arithmetic_);
+    e.start_reduce_scatter(sums, num_nodes * count, {type, op, scale_of(op)});
   });
-  std::memcpy(output, sums + static_cast<std::size_t>(topology_.node_index) * count * element,
-              count * element);
+  std::memcpy(output, sums + static_cast<std::size_t>(topology_.node_index) * num_bytes, num_bytes);
 }
 
+// The lanes gather their ranks' blocks, and then each node gathers those of its ranks.
 void Hierarchy::allgather(const std::byte* input, std::byte* output, std::size_t count, Type type) {
-  const std::size_t element = width(type);
-  const auto block_of = [&](int rank) {
-    return Range{static_cast<std::size_t>(rank) * count, static_cast<std::size_t>(rank + 1) * count};
-  };
-  if (!topology_.equal_nodes) {
-    std::memcpy(output + block_of(topology_.rank).begin * element, input, count * element);
-    for (int r = 0; r < topology_.size; ++r) {
-      broadcast(output + block_of(r).begin * element, count * element, r);
-    }
-    return;
-  }
-  const bool alone = topology_.num_nodes == 1;
+  const std::size_t num_bytes = count * width(type), num_nodes = topology_.ranks_of_node.size();
   const std::byte* pieces = input;
-  if (!alone) {
-    std::byte* all = scratch(static_cast<std::size_t>(topology_.num_nodes) * count * element);
-    std::memcpy(all + static_cast<std::size_t>(topology_.node_index) * count * element, input,
-                count * element);
-    over_network([&](network::Exchange& e) {
-      e.start_allgather(all, static_cast<std::size_t>(topology_.num_nodes) * count, element);
-    });
+  if (num_nodes > 1) {
+    std::byte* all = scratch(num_nodes * num_bytes);
+    std::memcpy(all + static_cast<std::size_t>(topology_.node_index) * num_bytes, input, num_bytes);
+    over_network([&](network::Exchange& e) { e.start_allgather(all, num_nodes * count, width(type)); });
     pieces = all;
   }
-  for (std::size_t j = 0; j < topology_.ranks_of_node.size(); ++j) {
-    std::vector<Range> blocks;
-    for (const int rank : topology_.ranks_of_node[j]) blocks.push_back(block_of(rank));
-    node_.allgather(pieces + (alone ? 0 : j * count * element),
-                    blocks[static_cast<std::size_t>(topology_.local_rank)].begin, output, type, blocks);
+  for (std::size_t j = 0; j < num_nodes; ++j) {
+    const std::vector<Range> blocks = blocks_of(j, count);
+    node_.allgather(pieces + j * num_bytes, blocks[static_cast<std::size_t>(topology_.local_rank)].begin,
+                    output, type, blocks);
   }
 }
 

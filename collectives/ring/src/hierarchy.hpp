@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "error_propagation.hpp"
-#include "mpi_bootstrap.hpp"
+#include "mpi_calls.hpp"
 #include "network/exchange.hpp"
 #include "network/mpi_transport.hpp"
 #include "node/node.hpp"
@@ -19,9 +19,9 @@
 namespace dlscale {
 
 // One node alone: everything over shared memory. One rank per node: everything over messages. Several ranks
-// on several nodes: each rank of a lane finishes its part of the node's sum, exchanges it with its lane, and
-// hands it to its node; all ranks add, and all lanes send at the same time. Large buffers go in blocks: while
-// one is exchanged, the next is summed.
+// on several nodes: each rank reduces its part of the node's sum, exchanges it with its lane, and
+// hands it to its node; all ranks reduce, and all lanes send at the same time. Large buffers go in blocks:
+// while one is exchanged, the next is reduced. docs/ring-design.md has a picture.
 class Hierarchy {
  public:
   // Collective. The topology must outlive it.
@@ -44,7 +44,6 @@ class Hierarchy {
 
  private:
   double scale_of(Op op) const { return op == Op::average ? 1.0 / topology_.size : 1.0; }
-  void arrive(const SharedArray& array, const std::byte* data, std::size_t count);
   std::vector<Range> lanes_of(Range block, Type type) const;
   void over_network(const std::function<void(network::Exchange&)>& start);
   void finish_network();
@@ -55,20 +54,20 @@ class Hierarchy {
   int rank_on_lane(int node) const;
   int awaited_rank() const;
   [[noreturn]] void raise_silent(double seconds);
-  void in_blocks(std::size_t count, Type type, const std::function<void(const std::vector<Range>&)>& reduce,
-                 const std::function<void(Range)>& start,
+  void in_blocks(std::byte* data, std::size_t count, const network::Arithmetic& arithmetic,
+                 const std::function<void(const std::vector<Range>&)>& reduce,
                  const std::function<void(const std::vector<Range>&)>& spread);
+  std::vector<Range> blocks_of(std::size_t node, std::size_t count) const;
   std::byte* scratch(std::size_t num_bytes);
 
   const Topology& topology_;
   MpiBootstrap bootstrap_;
   Node node_;
   std::size_t block_bytes_;
-  std::unique_ptr<network::MpiTransport> transport_;  // none: one node alone, or a rank on no lane
+  std::unique_ptr<network::MpiTransport> transport_;  // none: one node alone
   std::unique_ptr<network::Exchange> exchange_;
   ErrorPropagation errors_;
   std::uint64_t num_exchanges_ = 0;
-  network::Arithmetic arithmetic_{};
   std::vector<std::byte> scratch_;
 };
 

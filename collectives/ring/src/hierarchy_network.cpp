@@ -25,15 +25,12 @@ constexpr double kReportSeconds = 1;  // by then ranks that can see a dead rank 
 
 }  // namespace
 
-// Ranks on no lane have nothing to start and nothing to wait for.
 void Hierarchy::over_network(const std::function<void(network::Exchange&)>& start) {
-  if (!exchange_) return;
   start(*exchange_);
   finish_network();
 }
 
 void Hierarchy::finish_network() {
-  if (!exchange_) return;
   Waiting& waiting = node_.waiting();
   ++num_exchanges_;
   bool idle_before = false;

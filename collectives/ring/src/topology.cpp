@@ -6,6 +6,9 @@
 #include <array>
 #include <cstddef>
 #include <map>
+#include <stdexcept>
+#include <string>
+#include <utility>
 
 #include "mpi_calls.hpp"
 
@@ -95,21 +98,24 @@ Topology::Topology(MPI_Comm comm, int ranks_per_node) {
   for (int r = 0; r < size; ++r) nodes[first_of[static_cast<std::size_t>(r)]].push_back(r);
   node_of_rank.resize(static_cast<std::size_t>(size));
   local_rank_of.resize(static_cast<std::size_t>(size));
-  num_lanes = node_size;
+  std::size_t fewest = nodes.begin()->second.size(), most = fewest;
   for (auto& [known_by, ranks] : nodes) {
     if (known_by == first) node_index = static_cast<int>(ranks_of_node.size());
     for (std::size_t l = 0; l < ranks.size(); ++l) {
       node_of_rank[static_cast<std::size_t>(ranks[l])] = static_cast<int>(ranks_of_node.size());
       local_rank_of[static_cast<std::size_t>(ranks[l])] = static_cast<int>(l);
     }
-    num_lanes = std::min(num_lanes, static_cast<int>(ranks.size()));
-    equal_nodes = equal_nodes && (ranks_of_node.empty() || ranks.size() == ranks_of_node.front().size());
+    fewest = std::min(fewest, ranks.size());
+    most = std::max(most, ranks.size());
     ranks_of_node.push_back(std::move(ranks));
   }
   num_nodes = static_cast<int>(ranks_of_node.size());
-
-  const int color = num_nodes > 1 && local_rank < num_lanes ? local_rank : MPI_UNDEFINED;
-  check(MPI_Comm_split(all, color, node_index, &lane), "MPI_Comm_split");
+  if (fewest != most) {
+    free();
+    throw std::invalid_argument("nodes have from " + std::to_string(fewest) + " to " + std::to_string(most) +
+                                " ranks; the ring needs the same number on every node, or ranks_per_node=1");
+  }
+  if (num_nodes > 1) check(MPI_Comm_split(all, local_rank, node_index, &lane), "MPI_Comm_split");
 }
 
 void Topology::free() {

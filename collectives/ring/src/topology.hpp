@@ -8,14 +8,13 @@
 namespace dlscale {
 
 //   node  the ranks that can share memory; local_rank 0 .. node_size - 1 in order of rank. Nodes are numbered
-//   in
-//         the order of their first ranks;
-//   lane  the ranks with the same local_rank, one of every node, in order of node. There are as many lanes as
-//         the smallest node has ranks; further ranks of larger nodes are on none.
+//   in the
+//         order of their first ranks, and all have equally many ranks;
+//   lane  the ranks with the same local_rank, one of every node, in order of node.
 class Topology {
  public:
   // Collective. Duplicates `comm`. `ranks_per_node`: cuts machines into nodes of so many ranks, to try
-  // several nodes on one; 0: a machine is a node.
+  // several nodes on one; 0: a machine is a node. Throws std::invalid_argument where nodes differ in size.
   Topology(MPI_Comm comm, int ranks_per_node);
   Topology(const Topology&) = delete;
   Topology& operator=(const Topology&) = delete;
@@ -25,7 +24,7 @@ class Topology {
 
   MPI_Comm all = MPI_COMM_NULL;
   MPI_Comm node = MPI_COMM_NULL;
-  MPI_Comm lane = MPI_COMM_NULL;  // null for a rank on none
+  MPI_Comm lane = MPI_COMM_NULL;  // null on a single node
 
   int rank = 0;
   int size = 1;
@@ -33,8 +32,6 @@ class Topology {
   int node_size = 1;
   int node_index = 0;
   int num_nodes = 1;
-  int num_lanes = 1;
-  bool equal_nodes = true;
   bool oversubscribed = false;  // the machine's ranks outnumber the CPUs that they may run on
 
   std::vector<std::vector<int>> ranks_of_node;

@@ -9,14 +9,16 @@ namespace {
 
 constexpr std::size_t kMaxCachedMessages = 1 << 16;  // of schedules, about 50 bytes each
 const Schedule kNothing;
-
-// Reduces the flag of a barrier: only its arrival counts.
-void arrive(void*, const void* const*, std::size_t, std::size_t, bool) {}
+constexpr const char* kFailedBefore = "an earlier operation between nodes failed; end the run";
 
 }  // namespace
 
 Exchange::Exchange(Transport& transport, Tuning tuning)
-    : transport_(transport), group_(transport.group()), tuning_(std::move(tuning)), schedule_(&kNothing) {
+    : transport_(transport),
+      kernels_(kernels()),
+      group_(transport.group()),
+      tuning_(std::move(tuning)),
+      schedule_(&kNothing) {
   tuning_.check();
 }
 
@@ -30,41 +32,41 @@ void Exchange::tune(Tuning tuning) {
 }
 
 void Exchange::start_allreduce(std::byte* data, std::size_t count, Arithmetic arithmetic) {
-  start(Operation::allreduce, data, count, std::move(arithmetic));
+  start(Operation::allreduce, data, count, width(arithmetic.type), arithmetic);
 }
 
 void Exchange::start_reduce_scatter(std::byte* data, std::size_t count, Arithmetic arithmetic) {
-  start(Operation::reduce_scatter, data, count, std::move(arithmetic));
+  start(Operation::reduce_scatter, data, count, width(arithmetic.type), arithmetic);
 }
 
-void Exchange::start_allgather(std::byte* data, std::size_t count, std::size_t width) {
-  start(Operation::allgather, data, count, {width, nullptr});
+void Exchange::start_allgather(std::byte* data, std::size_t count, std::size_t element) {
+  start(Operation::allgather, data, count, element, {});
 }
 
 void Exchange::start_broadcast(std::byte* data, std::size_t num_bytes, std::size_t root) {
-  if (root >= group_.size) {
-    throw std::invalid_argument("root is " + std::to_string(root) + "; give 0 .. " +
-                                std::to_string(group_.size - 1));
-  }
-  start(Operation::broadcast, data, num_bytes, {}, root);
+  start(Operation::broadcast, data, num_bytes, 1, {}, root);
 }
 
-void Exchange::start_barrier() { start(Operation::barrier, &flag_, 1, {1, arrive}); }
+void Exchange::start_barrier() {
+  start(Operation::barrier, reinterpret_cast<std::byte*>(&flag_), 1, sizeof(flag_), {Type::int32, Op::max});
+}
 
-void Exchange::start(Operation operation, std::byte* data, std::size_t count, Arithmetic arithmetic,
-                     std::size_t root) {
-  if (failed_) throw std::runtime_error("an earlier operation between nodes failed; end the run");
+void Exchange::start(Operation operation, std::byte* data, std::size_t count, std::size_t element,
+                     Arithmetic arithmetic, std::size_t root) {
+  if (failed_) throw std::runtime_error(kFailedBefore);
   if (!done()) throw std::logic_error("the operation before this one is not done yet");
   schedule_ = &kNothing;
   num_received_ = num_posted_ = num_sent_ = num_started_ = 0;
   num_slots_reduced_ = num_slots_filled_ = num_slots_posted_ = 0;
   data_ = data;
-  arithmetic_ = std::move(arithmetic);
-  if (group_.size == 1 && arithmetic_.reduce && count > 0) {
-    const void* mine = data;
-    arithmetic_.reduce(data, &mine, 1, count, true);
+  element_ = element;
+  arithmetic_ = arithmetic;
+  const bool reduces = operation == Operation::allreduce || operation == Operation::reduce_scatter;
+  if (group_.size == 1 && reduces && count > 0) {
+    sources_ = {data};
+    reduce_into(data, count, true);
   }
-  const Plan plan = tuning_.plan(operation, count, arithmetic_.width, arithmetic_.in_rank_order, root);
+  const Plan plan = tuning_.plan(operation, count, element, reduces && arithmetic.in_rank_order(), root);
   const Schedule& schedule = schedule_of(plan);
   reserve(schedule);
   schedule_ = &schedule;
@@ -94,7 +96,7 @@ const Schedule& Exchange::schedule_of(const Plan& plan) {
 void Exchange::reserve(const Schedule& schedule) {
   window_ = tuning_.window;
   num_slots_ = std::max(window_, 2 * schedule.largest_reduction);
-  const std::size_t slot_bytes = schedule.longest_in_scratch * arithmetic_.width;
+  const std::size_t slot_bytes = schedule.longest_in_scratch * element_;
   slot_lines_ = (slot_bytes + sizeof(Line) - 1) / sizeof(Line);
   if (scratch_.size() < num_slots_ * slot_lines_) scratch_.resize(num_slots_ * slot_lines_);
   if (num_requests_ < num_slots_ + window_) {
@@ -108,7 +110,7 @@ bool Exchange::done() const {
 }
 
 bool Exchange::progress() {
-  if (failed_) throw std::runtime_error("an earlier operation between nodes failed; end the run");
+  if (failed_) throw std::runtime_error(kFailedBefore);
   if (done()) return false;
   try {
     return advance();
@@ -192,9 +194,14 @@ void Exchange::reduce(const Receive& receive) {
   sources_.clear();
   for (const auto& [rank, values] : held_) sources_.push_back(values);
   held_.clear();
-  arithmetic_.reduce(place(receive.range), sources_.data(), sources_.size(), receive.range.size(),
-                     receive.completes);
+  reduce_into(place(receive.range), receive.range.size(), receive.completes);
   num_slots_reduced_ = num_slots_filled_;
+}
+
+void Exchange::reduce_into(std::byte* target, std::size_t count, bool completes) {
+  dlscale::reduce(
+      kernels_, arithmetic_.type, arithmetic_.op,
+      {target, nullptr, sources_.data(), sources_.size(), count, completes ? arithmetic_.scale : 1, false});
 }
 
 int Exchange::waiting_for() const {

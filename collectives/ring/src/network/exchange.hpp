@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <utility>
 #include <vector>
@@ -14,8 +15,7 @@
 namespace dlscale::network {
 
 // One operation at a time: `start_...`, then `progress` until `done`. All ranks start the same operations in
-// the same order with equal counts. The buffer and the arithmetic must live, and stay untouched, until
-// `done`.
+// the same order with equal counts. The buffer must live, and stay untouched, until `done`.
 //
 // Nothing blocks, so a thread can do other work between two calls of `progress`, for instance the phases of
 // the node. It must come back: messages move only while somebody calls `progress`.
@@ -38,8 +38,8 @@ class Exchange {
   // Chunk r of P, part({0, count}, r, P), becomes the reduction over all ranks on rank r; the rest of data is
   // scratch.
   void start_reduce_scatter(std::byte* data, std::size_t count, Arithmetic arithmetic);
-  // Chunk r of P becomes that of rank r on all ranks. `width`: bytes of an element.
-  void start_allgather(std::byte* data, std::size_t count, std::size_t width);
+  // Chunk r of P becomes that of rank r on all ranks. `element`: its bytes.
+  void start_allgather(std::byte* data, std::size_t count, std::size_t element);
   // data[0, num_bytes) becomes that of `root` on all ranks.
   void start_broadcast(std::byte* data, std::size_t num_bytes, std::size_t root);
   // Done when all ranks have started it.
@@ -61,8 +61,8 @@ class Exchange {
     std::byte bytes[64];
   };
 
-  void start(Operation operation, std::byte* data, std::size_t count, Arithmetic arithmetic,
-             std::size_t root = 0);
+  void start(Operation operation, std::byte* data, std::size_t count, std::size_t element,
+             Arithmetic arithmetic, std::size_t root = 0);
   const Schedule& schedule_of(const Plan& plan);
   void reserve(const Schedule& schedule);
   bool advance();
@@ -71,14 +71,16 @@ class Exchange {
   bool complete_sends();
   bool work_off_receive();
   void reduce(const Receive& receive);
+  void reduce_into(std::byte* target, std::size_t count, bool completes);
 
-  std::size_t bytes(Range range) const { return range.size() * arithmetic_.width; }
-  std::byte* place(Range range) const { return data_ + range.begin * arithmetic_.width; }
+  std::size_t bytes(Range range) const { return range.size() * element_; }
+  std::byte* place(Range range) const { return data_ + range.begin * element_; }
   std::byte* slot(std::size_t i) { return scratch_[i % num_slots_ * slot_lines_].bytes; }
   std::size_t receive_request(std::size_t i) const { return i % num_slots_; }
   std::size_t send_request(std::size_t i) const { return num_slots_ + i % window_; }
 
   Transport& transport_;
+  const Kernels& kernels_;
   Group group_;
   Tuning tuning_;
   bool failed_ = false;
@@ -89,9 +91,10 @@ class Exchange {
 
   // The operation under way.
   const Schedule* schedule_;
-  Arithmetic arithmetic_;
+  Arithmetic arithmetic_{};
+  std::size_t element_ = 1;  // bytes
   std::byte* data_ = nullptr;
-  std::byte flag_{};  // of a barrier
+  std::int32_t flag_ = 0;  // of a barrier: only its arrival counts
 
   // Each stream has worked off a first part, and has a second part under way.
   std::size_t num_received_ = 0, num_posted_ = 0;

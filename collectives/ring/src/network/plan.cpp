@@ -1,46 +1,35 @@
 #include "plan.hpp"
 
-#include <array>
+#include <cstddef>
 #include <stdexcept>
-#include <utility>
 
 #include "algorithms.hpp"
 
 namespace dlscale::network {
 namespace {
 
-constexpr std::array<std::pair<const char*, Operation>, 5> kOperations = {{
-    {"allreduce", Operation::allreduce},
-    {"reduce_scatter", Operation::reduce_scatter},
-    {"allgather", Operation::allgather},
-    {"broadcast", Operation::broadcast},
-    {"barrier", Operation::barrier},
-}};
+constexpr const char* name_of(Algorithm algorithm) {
+  constexpr const char* kNames[kNumAlgorithms] = {
+      "one_shot", "recursive_doubling", "halving_doubling", "ring", "direct", "tree", "dissemination"};
+  return kNames[static_cast<std::size_t>(algorithm)];
+}
 
-constexpr std::array<std::pair<const char*, Algorithm>, 7> kAlgorithms = {{
-    {"one_shot", Algorithm::one_shot},
-    {"recursive_doubling", Algorithm::recursive_doubling},
-    {"halving_doubling", Algorithm::halving_doubling},
-    {"ring", Algorithm::ring},
-    {"direct", Algorithm::direct},
-    {"tree", Algorithm::tree},
-    {"dissemination", Algorithm::dissemination},
-}};
-
-template <typename Names>
-auto called(const std::string& name, const Names& names) {
+// The value of the first `size` of an enumeration that has this name.
+template <typename Enum, std::size_t size>
+Enum called(const std::string& name) {
   std::string known;
-  for (const auto& [known_name, value] : names) {
-    if (name == known_name) return value;
-    known += (known.empty() ? "" : ", ") + std::string(known_name);
+  for (std::size_t i = 0; i < size; ++i) {
+    const char* other = name_of(static_cast<Enum>(i));
+    if (name == other) return static_cast<Enum>(i);
+    known += (known.empty() ? "" : ", ") + std::string(other);
   }
   throw std::invalid_argument("no " + name + "; choose one of: " + known);
 }
 
 }  // namespace
 
-Operation operation_called(const std::string& name) { return called(name, kOperations); }
-Algorithm algorithm_called(const std::string& name) { return called(name, kAlgorithms); }
+Operation operation_called(const std::string& name) { return called<Operation, kNumOperations>(name); }
+Algorithm algorithm_called(const std::string& name) { return called<Algorithm, kNumAlgorithms>(name); }
 
 Schedule schedule(const Plan& plan, Group group) {
   const std::size_t count = plan.count, max_segment = plan.max_segment;

@@ -6,11 +6,10 @@
 #include <string>
 #include <tuple>
 
+#include "../reduction/types.hpp"
 #include "schedule.hpp"
 
 namespace dlscale::network {
-
-enum class Operation : std::uint8_t { allreduce, reduce_scatter, allgather, broadcast, barrier };
 
 enum class Algorithm : std::uint8_t {
   one_shot,            // allreduce
@@ -21,6 +20,7 @@ enum class Algorithm : std::uint8_t {
   tree,                // broadcast
   dissemination,       // barrier
 };
+inline constexpr std::size_t kNumAlgorithms = 7;
 
 struct Plan {
   Operation operation;

@@ -9,6 +9,11 @@
 
 namespace dlscale {
 
+// Why memory cannot be shared, the same on all ranks: nothing is under way.
+struct Refusal : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 // A small exchange among ranks that are about to share memory: MPI in a program, a mailbox where the ranks
 // are threads of one process (so that sanitizers see both sides of every access).
 class Bootstrap {
@@ -28,7 +33,7 @@ class Bootstrap {
     return all;
   }
 
-  // Throws on every rank if any rank has something to complain about, with the first complaint; collective.
+  // Throws Refusal on every rank if any rank has something to complain about, with the first complaint.
   void agree(const std::string& complaint) {
     struct Text {
       char characters[400];
@@ -38,7 +43,7 @@ class Bootstrap {
     const std::vector<Text> all = everyones(mine);
     for (std::size_t q = 0; q < all.size(); ++q) {
       if (all[q].characters[0] == '\0') continue;
-      throw std::runtime_error("local rank " + std::to_string(q) + ": " + all[q].characters);
+      throw Refusal("local rank " + std::to_string(q) + ": " + all[q].characters);
     }
   }
 };

@@ -1,112 +1,102 @@
-// The layout of each rank's part of the shared memory: counters, flags and staging areas.
+// Each rank's part of the node's shared memory: a control block, then the slots that it stages messages in.
 #pragma once
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "flags.hpp"
 #include "memory.hpp"
-#include "rotation.hpp"
-#include "waiting.hpp"
 
 namespace dlscale {
 
-// A message so small that it travels in the cache line of its own counter: one miss instead of two.
-struct alignas(kLine) InlineLine {
-  static constexpr std::size_t kPayloadBytes = 48;
-  std::atomic<std::uint64_t> number;
-  std::byte payload[kPayloadBytes];
-  std::atomic<std::uint32_t> num_sleepers;
-  std::atomic<std::uint32_t> tag;  // see Counter
-};
-static_assert(sizeof(InlineLine) == kLine, "payload and counter share one line");
-
 struct ControlBlock {
-  alignas(128) InlineLine lines[2];  // by turns: who writes one knows that all have read its last use
-  Counter one_shot;                  // pieces published
-  Counter published;                 // chunks published to their owners
-  Counter reduced;                   // chunks whose own slice is finished
-  Counter arrived;                   // direct pushes: ready to be read and written
-  Counter pushed;                    // direct pushes: has written everybody's slice
-  struct alignas(128) {
-    std::uint64_t name[2], count[2];  // of the push under way, by turns
-  } push;
-  Counter lending;     // single copies: says where its buffer lies
-  Counter given_back;  // single copies: no longer touches anybody's, and says whether the kernel refused any
-  Counter timed;       // large operations timed
+  alignas(128) InlineLine lines[2];
+  Counter published;  // chunks whose slot is filled
+  Counter reduced;    // chunks whose own slice is reduced
+  Counter opened;     // rendezvous that this rank has come to, and left
+  Counter closed;
+  Counter timed;  // operations whose times are there
   struct {
-    std::atomic<std::uint64_t> begin[4], end[4];  // of the last of them, nanoseconds by the node's clock
+    std::uint64_t begin[4], end[4];  // nanoseconds by the node's clock
   } times;
   WaitsFor waits_for;
   FailureNote failure;  // rank 0's counts
 };
 
-// Part layout: control block; three areas of places: for what is offered in one shot, for slices of others,
-// for finished slices.
+// Where chunks are staged: kNumSlots fixed slots, taken in turn, and a ring in which every chunk comes to lie
+// behind the one before. The fixed ones are few, so that they stay in the caches. The ring is twice as large
+// as the second-level cache: where cores share a third-level cache, a line that another core still has in its
+// own second level takes three times as long to overwrite as one that has moved on.
+//
+// A chunk overlaps none of the kNumSlots - 1 before it: the ring holds kNumSlots of the largest and what is
+// left at its end. All ranks place the same chunks, so each knows where those of the others lie.
+class Slots {
+ public:
+  Slots(std::size_t slot_bytes, std::size_t ring_bytes) : slot_bytes_(slot_bytes), ring_bytes_(ring_bytes) {}
+
+  std::size_t slot_bytes() const { return slot_bytes_; }
+  std::size_t ring_bytes() const { return ring_bytes_; }
+  std::size_t num_bytes() const { return kNumSlots * slot_bytes_ + ring_bytes_; }
+
+  // The place of the next chunk, `number`. `rotates`: in the ring, if there is room for so many of this size.
+  std::size_t place(std::uint64_t number, std::size_t num_bytes, bool rotates) {
+    if (!rotates || num_bytes > ring_bytes_ / (kNumSlots + 1)) return number % kNumSlots * slot_bytes_;
+    if (next_ + num_bytes > ring_bytes_) next_ = 0;
+    const std::size_t begin = next_;
+    next_ += (num_bytes + kLine - 1) / kLine * kLine;
+    return kNumSlots * slot_bytes_ + begin;
+  }
+
+ private:
+  std::size_t slot_bytes_;
+  std::size_t ring_bytes_;
+  std::size_t next_ = 0;  // in the ring
+};
+
 class NodeMemory {
  public:
-  // Twice what the second-level caches of two cores hold; less than the third-level one that they share.
-  static constexpr std::size_t kRotatedBytes = std::size_t{4} << 20;
-  static constexpr std::size_t kNumSlots = 3;  // chunks in flight
+  static constexpr std::size_t kLeastRotating = 8 * 1024, kMostRotating = 256 * 1024;
+  static constexpr std::size_t kRingBytes = std::size_t{4} << 20;  // of all ranks together
 
-  // `one_shot_bytes`: the largest message that is offered in one shot; `chunk_bytes`: the largest chunk, all
-  // ranks' slices together. Both are multiples of a line.
-  NodeMemory(Bootstrap& bootstrap, std::size_t one_shot_bytes, std::size_t chunk_bytes, bool huge_pages)
-      : one_shot_bytes_(one_shot_bytes),
-        chunk_bytes_(chunk_bytes),
-        offered_(one_shot_bytes, 2, kRotatedBytes, bootstrap.size()),
-        published_(chunk_bytes, kNumSlots, kRotatedBytes, bootstrap.size()),
-        results_(lines_of(2 * chunk_bytes / static_cast<std::size_t>(bootstrap.size())), kNumSlots,
-                 kRotatedBytes, bootstrap.size()),
-        memory_(bootstrap,
-                kControlBytes + offered_.num_bytes() + published_.num_bytes() + results_.num_bytes(),
-                huge_pages) {}
+  // `slot_bytes`: of the largest chunk, whole lines.
+  NodeMemory(Bootstrap& bootstrap, std::size_t slot_bytes, bool huge_pages)
+      : slots_(slot_bytes, std::max(kRingBytes / static_cast<std::size_t>(bootstrap.size()) / kLine * kLine,
+                                    (kNumSlots + 1) * kMostRotating)),
+        memory_(bootstrap, kControlBytes + slots_.num_bytes(), huge_pages) {}
 
-  std::size_t one_shot_bytes() const { return one_shot_bytes_; }
-  std::size_t chunk_bytes() const { return chunk_bytes_; }
-
+  Slots& slots() { return slots_; }
   ControlBlock& control_block(int q) const { return *reinterpret_cast<ControlBlock*>(memory_.part(q)); }
+  std::byte* staging(int q) const { return memory_.part(q) + kControlBytes; }
+
   std::vector<WaitsFor*> waits_for(int size) const {
     std::vector<WaitsFor*> all;
     for (int q = 0; q < size; ++q) all.push_back(&control_block(q).waits_for);
     return all;
   }
-  // What q offers in one shot; what it publishes of chunks for the others, of each their slices one after the
-  // other; its finished slices. Where in these areas the rotation says.
-  std::byte* offered(int q) const { return memory_.part(q) + kControlBytes; }
-  std::byte* published(int q) const { return offered(q) + offered_.num_bytes(); }
-  std::byte* results(int q) const { return published(q) + published_.num_bytes(); }
-  Rotation& offered_places() { return offered_; }
-  Rotation& published_places() { return published_; }
-  Rotation& result_places() { return results_; }
 
-  // Reads all areas, before anybody writes there; collective. A page that is touched for the first time, and
-  // a line that no cache has, would make the first operations slow, and what is measured of them wrong.
+  // Reads slots and ring, as much as caches hold, before anybody writes there; collective. A page that is
+  // touched for the first time, and a line that no cache has, would make the first operations slow, and
+  // measurements wrong.
   void warm_up(Bootstrap& bootstrap) const {
+    const std::size_t share = kRingBytes / static_cast<std::size_t>(bootstrap.size());
+    const std::size_t ring = slots_.num_bytes() - slots_.ring_bytes();
     for (int q = 0; q < bootstrap.size(); ++q) {
-      const auto read = [](const std::byte* area, const Rotation& places) {
-        for (std::size_t at = 0; at < places.share(); at += kLine) {
-          static_cast<void>(*static_cast<const volatile std::byte*>(area + at));
-        }
-      };
-      read(offered(q), offered_);
-      read(published(q), published_);
-      read(results(q), results_);
+      for (std::size_t at = 0; at < share; at += kLine) {
+        read(staging(q) + std::min(at, ring));
+        read(staging(q) + ring + std::min(at, slots_.ring_bytes() - 1));
+      }
     }
     bootstrap.everyones('\0');
   }
 
  private:
+  static void read(const std::byte* at) { static_cast<void>(*static_cast<const volatile std::byte*>(at)); }
   static constexpr std::size_t kControlBytes = (sizeof(ControlBlock) + 4095) / 4096 * 4096;
-  static std::size_t lines_of(std::size_t num_bytes) {
-    return std::max<std::size_t>((num_bytes + kLine - 1) / kLine, 1) * kLine;
-  }
 
-  std::size_t one_shot_bytes_;
-  std::size_t chunk_bytes_;
-  Rotation offered_, published_, results_;  // where this rank's operations are; all ranks' are the same
+  Slots slots_;  // where this rank's operations are; all ranks' are the same
   SharedMemory memory_;
 };
 

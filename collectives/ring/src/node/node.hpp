@@ -1,16 +1,18 @@
 // The ranks of one node over shared memory. Free of MPI: ranks may be processes, or threads of a test.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
 
 #include "../reduction/kernels.hpp"
 #include "control_block.hpp"
+#include "inline.hpp"
 #include "online_tuner.hpp"
 #include "push.hpp"
+#include "rendezvous.hpp"
 #include "single_copy.hpp"
-#include "small.hpp"
 #include "staged.hpp"
 #include "waiting.hpp"
 
@@ -20,7 +22,7 @@ struct NodeOptions {
   double timeout_seconds = 300;
   bool huge_pages = true;
   bool single_copy = true;  // where the kernel allows it
-  // Up to here every operation goes one-shot; above, by the variant that is fastest. 0: by the number of
+  // Up to here every allreduce goes one-shot; above, by the variant that is fastest. 0: by the number of
   // ranks.
   std::size_t one_shot_bytes = 0;
   std::size_t chunk_bytes = 1024 * 1024;  // the largest, all owners' slices together
@@ -29,41 +31,20 @@ struct NodeOptions {
                                    Variant::single_copy};
 };
 
-// Every rank's buffer of one size, mapped by all ranks of the node.
-class SharedArray {
- public:
-  // Collective. `number`: which array of its engine it is, the same on all ranks.
-  SharedArray(Bootstrap& bootstrap, std::size_t num_bytes, bool huge_pages, std::size_t number)
-      : memory_(bootstrap, num_bytes, huge_pages), rank_(bootstrap.rank()), number_(number) {}
-
-  std::byte* own() const { return memory_.part(rank_); }
-  std::size_t num_bytes() const { return memory_.num_bytes(); }
-  const std::string& obstacle_to_huge_pages() const { return memory_.obstacle_to_huge_pages(); }
-  bool holds(const std::byte* data, std::size_t num_bytes) const {
-    return data >= own() && data + num_bytes <= own() + memory_.num_bytes();
-  }
-  // What this rank keeps at `data`, by a name that means the same on all ranks.
-  std::size_t name_of(const std::byte* data) const {
-    return (number_ << 44) + static_cast<std::size_t>(data - own());
-  }
-  // Where rank q keeps what this rank keeps at `data`.
-  std::byte* of_rank(int q, const std::byte* data) const { return memory_.part(q) + (data - own()); }
-
- private:
-  SharedMemory memory_;
-  int rank_;
-  std::size_t number_;
-};
-
 // Every operation is collective and blocking; all ranks call the same ones in the same order.
-class Node {
+class Node : public Bootstrap {
  public:
   // Collective. `global_ranks[q]` names local rank q in messages.
   Node(Bootstrap& bootstrap, std::vector<int> global_ranks, bool oversubscribed, const NodeOptions& options,
        const Kernels& kernels);
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  bool in_process() const override { return in_process_; }
+  // As a bootstrap for further shared memory: unlike one over MPI its waits are bounded, and name who is
+  // dead.
+  void allgather(const void* mine, void* all, std::size_t num_bytes) override;
+
   // Why ranks cannot copy from and to each other's memory; empty where they can.
   const std::string& obstacle_to_single_copies() const { return obstacle_; }
   std::vector<OnlineTuner::Choice> choices() const { return tuner_.choices(); }
@@ -83,37 +64,32 @@ class Node {
   void allgather(const std::byte* input, std::size_t input_begin, std::byte* output, Type type,
                  const std::vector<Range>& blocks);
   void broadcast(std::byte* data, std::size_t num_bytes, int root);
+  void barrier() { inline_.allgather(nullptr, nullptr, 0); }
 
-  void barrier() { small_.barrier(); }
-  void allgather_inline(const std::byte* mine, std::byte* all, std::size_t num_bytes) {
-    small_.allgather_inline(mine, all, num_bytes);
-  }
-
-  // The parts of an allreduce on a shared array, for use between nodes: arrive, reduce blocks, ... push them,
-  // leave.
+  // The parts of an allreduce on a shared array, for use between nodes.
   Push& push() { return push_; }
-  std::vector<std::byte*> buffers(const SharedArray& array, const std::byte* data) const;
 
  private:
-  Staged::Job job(const std::byte* input, std::byte* output, Type type, Op op, double scale) const;
-  void exchange_blocks(Timed kind, Staged::Job* work, const std::vector<Range>& blocks);
+  void exchange_blocks(Operation operation, Job* job, const std::vector<Range>& blocks);
   // Lets `move` do the operation by the tuner's variant, staged where the kernel refuses to copy.
   template <typename Move>
-  void by_fastest(Timed kind, std::size_t num_bytes, Staged::Job* work, const Move& move);
-  std::size_t slice_of(const Staged::Job& work, std::size_t num_owners) const;
+  void by_fastest(Operation operation, std::size_t num_bytes, Job* job, const Move& move);
+  std::size_t slice_of(const Job& job, std::size_t num_owners) const;
 
   int rank_;
   int size_;
-  const Kernels& kernels_;
+  bool in_process_;
+  std::size_t chunk_bytes_;
+  std::size_t one_shot_bytes_;  // up to here nothing else is tried
   NodeMemory memory_;
   Watch watch_;
   std::string obstacle_;
   Waiting waiting_;
-  Small small_;
-  Push push_;
+  Inline inline_;
   Staged staged_;
+  Rendezvous rendezvous_;
+  Push push_;
   SingleCopy single_copy_;
-  std::size_t one_shot_bytes_;  // up to here nothing else is tried
   OnlineTuner tuner_;
 };
 

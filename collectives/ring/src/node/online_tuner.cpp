@@ -10,7 +10,7 @@ namespace {
 
 // The last one finds its own traces in the place of the first, not those of another variant. Where messages
 // rotate it takes longer until what they find is in the cache.
-constexpr std::size_t kTrials = NodeMemory::kNumSlots + 1, kTrialsOfRotating = 8;
+constexpr std::size_t kTrials = kNumSlots + 1, kTrialsOfRotating = 8;
 constexpr std::uint64_t kRetryAfter = 512;  // operations of a size class
 constexpr std::uint64_t kTimeEvery = 4;     // operations of a size class whose variant is chosen
 constexpr double kMuchSlower = 1.45;
@@ -31,22 +31,22 @@ const char* name_of(Variant variant) {
 }
 
 OnlineTuner::OnlineTuner(NodeMemory& memory, Waiting& waiting, int rank, int size,
-                         const std::vector<Variant>& variants)
+                         const std::vector<Variant>& variants, std::size_t most_one_shot)
     : memory_(memory), waiting_(waiting), rank_(rank), size_(size) {
   for (auto& classes : classes_) {
     for (std::size_t i = 0; i < classes.size(); ++i) {
       Class& c = classes[i];
       c.most_bytes = std::size_t{1} << i;
-      std::copy_if(variants.begin(), variants.end(), std::back_inserter(c.usable), [&](Variant v) {
-        return v != Variant::one_shot || c.most_bytes <= memory.one_shot_bytes();
-      });
+      const bool one_shot = &classes == &classes_[0] && c.most_bytes <= most_one_shot;
+      std::copy_if(variants.begin(), variants.end(), std::back_inserter(c.usable),
+                   [&](Variant v) { return v != Variant::one_shot || one_shot; });
       c.chosen = c.usable.front();
     }
   }
 }
 
-Variant OnlineTuner::next(Timed kind, std::size_t num_bytes) {
-  auto& classes = classes_[static_cast<std::size_t>(kind)];
+Variant OnlineTuner::next(Operation operation, std::size_t num_bytes) {
+  auto& classes = classes_[static_cast<std::size_t>(operation)];
   Class& c = *std::find_if(classes.begin(), std::prev(classes.end()),
                            [&](const Class& other) { return num_bytes <= other.most_bytes; });
   is_timed_ = false;
@@ -67,30 +67,26 @@ Variant OnlineTuner::next(Timed kind, std::size_t num_bytes) {
 void OnlineTuner::done(double begin, double end) {
   if (!is_timed_) return;
   ControlBlock& own = memory_.control_block(rank_);
-  const auto note = [&](std::atomic<std::uint64_t>* times, double seconds) {
-    times[num_timed_ % 4].store(static_cast<std::uint64_t>(seconds * 1e9), std::memory_order_relaxed);
-  };
-  note(own.times.begin, begin);
-  note(own.times.end, end);
+  own.times.begin[num_timed_ % 4] = static_cast<std::uint64_t>(begin * 1e9);
+  own.times.end[num_timed_ % 4] = static_cast<std::uint64_t>(end * 1e9);
   waiting_.announce(&own.timed, ++num_timed_);
 }
 
-// Seconds from the last rank's begin to the last one's end. Four places suffice: who times n + 2 knows that
-// all have timed n.
+// Seconds from the last rank's begin to the last one's end.
 double OnlineTuner::duration(std::uint64_t number) {
   std::uint64_t begin = 0, end = 0;
   for (int q = 0; q < size_; ++q) {
     ControlBlock& block = memory_.control_block(q);
     waiting_.until(&block.timed, number + 1, q);
-    begin = std::max(begin, block.times.begin[number % 4].load(std::memory_order_relaxed));
-    end = std::max(end, block.times.end[number % 4].load(std::memory_order_relaxed));
+    begin = std::max(begin, block.times.begin[number % 4]);
+    end = std::max(end, block.times.end[number % 4]);
   }
   return 1e-9 * static_cast<double>(end > begin ? end - begin : 1);
 }
 
 // One trial of each, and then the others. `all_alike`: also of those that took several times as long before.
 void OnlineTuner::begin_trials(Class* c, bool all_alike) const {
-  const std::size_t num_trials = c->most_bytes <= kMostRotating ? kTrialsOfRotating : kTrials;
+  const std::size_t num_trials = c->most_bytes <= NodeMemory::kMostRotating ? kTrialsOfRotating : kTrials;
   const bool takes_long = c->most_bytes >= kTrialsTakeLong;
   c->trials = takes_long ? c->usable : std::vector<Variant>();
   for (const Variant v : c->usable) {
@@ -157,10 +153,10 @@ Variant OnlineTuner::first_of_the_fastest(const Class& c) {
 
 std::vector<OnlineTuner::Choice> OnlineTuner::choices() const {
   std::vector<Choice> all;
-  for (std::size_t kind = 0; kind < kNumTimed; ++kind) {
-    for (const Class& c : classes_[kind]) {
+  for (std::size_t i = 0; i < classes_.size(); ++i) {
+    for (const Class& c : classes_[i]) {
       if (c.rates_of_choice[index(c.chosen)] == 0) continue;
-      Choice choice{static_cast<Timed>(kind), c.most_bytes, c.chosen, {}};
+      Choice choice{static_cast<Operation>(i), c.most_bytes, c.chosen, {}};
       for (const Variant v : c.usable) {
         if (const double rate = c.rates_of_choice[index(v)]) choice.seconds_per_byte.emplace_back(v, rate);
       }

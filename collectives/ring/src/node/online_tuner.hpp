@@ -8,22 +8,19 @@
 #include <vector>
 
 #include "control_block.hpp"
+#include "waiting.hpp"
 
 namespace dlscale {
 
 // All give the same bits. Which is fastest depends on the size and on how far apart the cores' caches are.
 enum class Variant : std::uint8_t {
-  one_shot,     // every rank publishes everything and reduces everything: see Small
+  one_shot,     // every rank publishes everything and reduces everything: see Staged; allreduce only
   staged,       // slices pass through shared memory, in the caches: see Staged
   streamed,     // likewise, but past the caches: far cores need not fetch each other's dirty lines
   single_copy,  // the kernel copies between the ranks' own memory: see SingleCopy
 };
 inline constexpr std::size_t kNumVariants = 4;
 const char* name_of(Variant variant);
-
-// Operations that are timed apart from each other.
-enum class Timed : std::uint8_t { allreduce, reduce_scatter, allgather, broadcast };
-inline constexpr std::size_t kNumTimed = 4;
 
 // Tries every variant a few times in a row at the first operations of a size class (the caches then hold what
 // the variant itself leaves there), uses the fastest, and tries again now and then, and at once when the
@@ -35,18 +32,22 @@ inline constexpr std::size_t kNumTimed = 4;
 // + 2 rests on operations up to n, the same numbers on all ranks. An operation takes from the last rank's
 // begin to the last rank's end: neither waiting for a straggler is counted nor leaving early, as the root of
 // a broadcast may.
+//
+// Reuse: the times of n are written again by `done` of n + 4. Before that `next` waited until all had timed n
+// + 2, and their `next` of n + 2 had read those of n.
 class OnlineTuner {
  public:
-  // Messages larger than `memory.one_shot_bytes()` do not go one-shot. `variants` has staged or streamed.
-  OnlineTuner(NodeMemory& memory, Waiting& waiting, int rank, int size, const std::vector<Variant>& variants);
+  // Messages larger than `most_one_shot` do not go one-shot. `variants` has staged or streamed.
+  OnlineTuner(NodeMemory& memory, Waiting& waiting, int rank, int size, const std::vector<Variant>& variants,
+              std::size_t most_one_shot);
 
   // The variant of the next operation, on `num_bytes` per rank; the same on all ranks.
-  Variant next(Timed kind, std::size_t num_bytes);
+  Variant next(Operation operation, std::size_t num_bytes);
   // When that operation began and ended on this rank: monotonic_seconds, one clock for the node.
   void done(double begin, double end);
 
   struct Choice {
-    Timed kind;
+    Operation operation;
     std::size_t up_to_bytes;  // more than half of it
     Variant variant;
     std::vector<std::pair<Variant, double>> seconds_per_byte;  // of all that were tried
@@ -84,7 +85,8 @@ class OnlineTuner {
   Waiting& waiting_;
   int rank_;
   int size_;
-  std::array<std::array<Class, 48>, kNumTimed> classes_{};  // by kind, and size: of up to 2^i bytes
+  std::array<std::array<Class, 48>, kNumOperations - 1>
+      classes_{};  // by operation, and size: of up to 2^i bytes
   std::array<Past, 4> past_{};
   std::uint64_t num_timed_ = 0;
   bool is_timed_ = false;  // the operation under way

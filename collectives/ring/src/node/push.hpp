@@ -2,45 +2,75 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "../geometry.hpp"
 #include "../reduction/kernels.hpp"
-#include "control_block.hpp"
+#include "memory.hpp"
+#include "rendezvous.hpp"
 
 namespace dlscale {
 
-// Moves 2 P S bytes, the least that is possible: each element is read once from every rank's buffer and
-// written once to every rank's. Nothing is staged. All ranks must have arrived before the first is read.
-class Push {
+// Every rank's buffer of one size, mapped by all ranks of the node.
+class SharedArray {
  public:
-  Push(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, int rank, int size);
+  // Collective. `number`: which array of its engine it is, the same on all ranks.
+  SharedArray(Bootstrap& bootstrap, std::size_t num_bytes, bool huge_pages, std::size_t number)
+      : memory_(bootstrap, num_bytes, huge_pages), rank_(bootstrap.rank()), number_(number) {}
 
-  // Ranks name what they reduce; all must name the same. Throws std::invalid_argument on all ranks otherwise.
-  void arrive(std::size_t name, std::size_t count);
-
-  // `buffers[q]`: rank q's elements. Between `arrive` and `leave`.
-  void allreduce_slice(const std::vector<std::byte*>& buffers, Range own, Type type, Op op, double scale);
-  // The own slice is finished in the own buffer only,
-  void reduce_slice(const std::vector<std::byte*>& buffers, Range own, Type type, Op op, double scale);
-  // and is then written into all others'.
-  void push_slice(const std::vector<std::byte*>& buffers, Range own, Type type);
-
-  // Returns when every rank's slices are in the own buffer.
-  void leave();
+  std::byte* own() const { return memory_.part(rank_); }
+  const std::string& obstacle_to_huge_pages() const { return memory_.obstacle_to_huge_pages(); }
+  bool holds(const std::byte* data, std::size_t num_bytes) const {
+    return data >= own() && data + num_bytes <= own() + memory_.num_bytes();
+  }
+  // What this rank keeps at `data`, by a name that means the same on all ranks.
+  std::size_t name_of(const std::byte* data) const {
+    return (number_ << 44) + static_cast<std::size_t>(data - own());
+  }
+  // Where rank q keeps what this rank keeps at `data`.
+  std::byte* of_rank(int q, const std::byte* data) const { return memory_.part(q) + (data - own()); }
 
  private:
-  // Every buffer from element `begin` on.
-  void look_at(const std::vector<std::byte*>& buffers, std::size_t begin, std::size_t element);
+  SharedMemory memory_;
+  int rank_;
+  std::size_t number_;
+};
 
-  NodeMemory& memory_;
-  Waiting& waiting_;
+// Moves 2 P S bytes, the least that is possible: each element is read once from every rank's buffer and
+// written once to every rank's. Nothing is staged. A rank reads and writes its own slice alone, so no two
+// touch the same element.
+class Push {
+ public:
+  Push(Rendezvous& rendezvous, const Kernels& kernels, int rank, int size);
+
+  // All ranks name the same part of the same array; throws std::invalid_argument on all ranks otherwise.
+  void open(const SharedArray& array, std::byte* data, std::size_t count, Type type, Op op, double scale);
+
+  // Between `open` and `close`: the slice's sums in all buffers,
+  void allreduce_slice(Range slice);
+  // or in the own buffer only, and later in the others'.
+  void reduce_slice(Range slice);
+  void push_slice(Range slice);
+
+  // Returns when every rank's slices are in the own buffer.
+  void close() { rendezvous_.close(); }
+
+ private:
+  std::byte* at(int q, std::size_t element) const {
+    return buffers_[static_cast<std::size_t>(q)] + element * width(type_);
+  }
+  void reduce_piece(Range piece, std::byte* second);
+
+  Rendezvous& rendezvous_;
   const Kernels& kernels_;
   int rank_;
   int size_;
+  std::vector<std::byte*> buffers_;
   std::vector<const void*> sources_;
-  std::uint64_t num_pushes_ = 0;
+  Type type_{};
+  Op op_{};
+  double scale_ = 1;
 };
 
 }  // namespace dlscale

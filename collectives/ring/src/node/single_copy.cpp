@@ -12,7 +12,7 @@
 namespace dlscale {
 namespace {
 
-constexpr std::uintptr_t kNothingLent = ~std::uintptr_t{0};
+constexpr std::uintptr_t kNotCopied = ~std::uintptr_t{0};  // the kernel refuses this buffer
 
 using Transfer = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
 
@@ -69,12 +69,6 @@ std::vector<pid_t> processes_of(const Watch& watch, int size, bool in_process) {
   return all;
 }
 
-std::size_t count_of(const std::vector<Range>& blocks) {
-  std::size_t count = 0;
-  for (const Range& block : blocks) count += block.size();
-  return count;
-}
-
 }  // namespace
 
 std::string obstacle_to_single_copies(Bootstrap& bootstrap, const Watch& watch) {
@@ -87,7 +81,6 @@ std::string obstacle_to_single_copies(Bootstrap& bootstrap, const Watch& watch) 
   const std::vector<pid_t> processes = processes_of(watch, bootstrap.size(), bootstrap.in_process());
   std::uint64_t word = 0x9e3779b97f4a7c15u * (rank + 1);
   std::vector<char> marks(size, 0);
-  marks[rank] = 1;
   const Offer mine{word, reinterpret_cast<std::uintptr_t>(&word),
                    reinterpret_cast<std::uintptr_t>(marks.data())};
   const std::vector<Offer> offers = bootstrap.everyones(mine);
@@ -113,102 +106,90 @@ std::string obstacle_to_single_copies(Bootstrap& bootstrap, const Watch& watch) 
       complain(std::string("process_vm_writev: ") + std::strerror(failed));
     }
   }
-  const std::vector<Text> complaints = bootstrap.everyones(complaint);
-  // All have written by now.
-  const bool marked = std::all_of(marks.begin(), marks.end(), [](char m) { return m; });
-  const std::vector<char> good = bootstrap.everyones(static_cast<char>(marked));
-  for (const Text& text : complaints) {
+  for (const Text& text : bootstrap.everyones(complaint)) {  // by then all have read and written
     if (text.characters[0]) return text.characters;
   }
-  const bool all_good = std::all_of(good.begin(), good.end(), [](char g) { return g; });
-  return all_good ? "" : "process_vm_writev wrote to the memory of another process";
+  return "";
 }
 
-SingleCopy::SingleCopy(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, const Watch& watch,
-                       int rank, int size, bool in_process, std::size_t chunk_bytes)
-    : memory_(memory),
+SingleCopy::SingleCopy(Rendezvous& rendezvous, Waiting& waiting, const Kernels& kernels, const Watch& watch,
+                       int rank, int size, bool in_process, std::size_t piece_bytes)
+    : rendezvous_(rendezvous),
       waiting_(waiting),
       kernels_(kernels),
       rank_(rank),
       size_(size),
       processes_(processes_of(watch, size, in_process)),
-      piece_bytes_(std::max<std::size_t>(chunk_bytes / static_cast<std::size_t>(size) / kLine, 1) * kLine),
-      sources_(static_cast<std::size_t>(size)),
-      lent_(static_cast<std::size_t>(size)) {}
+      piece_bytes_(piece_bytes),
+      sources_(static_cast<std::size_t>(size)) {}
 
-// Two places by turns: who lends for operation n + 2 has seen all give back what n + 1 took, and so end n.
-//
-// The kernel may refuse memory that it does not manage as pages (of a GPU's driver, or secret). Whoever has
-// such and is asked before finds it out by reading from itself, lends nothing, and all know.
-bool SingleCopy::lend(const Job& job, std::size_t count, std::size_t kind, Refusal refusal) {
-  const std::uint64_t turn = num_operations_;
-  const std::uint32_t tag = tag_of(count, job.type, job.op, kind);
-  ControlBlock& own = memory_.control_block(rank_);
-  // Where element 0 would be, were it there.
+// The kernel may refuse memory that it does not manage as pages (of a GPU's driver, or secret). A rank that
+// has such finds out by reading from itself, which takes a microsecond, and says so instead of an address.
+bool SingleCopy::open(Operation operation, const Job& job, std::size_t count) {
   const auto input = reinterpret_cast<std::uintptr_t>(job.input);
   std::byte first{};
-  const bool lendable = refusal == Refusal::during || !input || fetch_from(getpid(), &first, input, 1) == 0;
-  own.lending.words[turn % 2] = lendable ? input - job.input_begin * width(job.type) : kNothingLent;
-  own.lending.tags[turn % 4].store(tag, std::memory_order_relaxed);
-  waiting_.announce(&own.lending, turn + 1);
-  bool all_lent = lendable;
-  for (int i = 1; i < size_; ++i) {
-    const int q = (rank_ + i) % size_;
-    ControlBlock& other = memory_.control_block(q);
-    waiting_.until(&other.lending, turn + 1, q);
-    waiting_.compare(tag, other.lending.tags[turn % 4].load(std::memory_order_relaxed), q);
-    lent_[static_cast<std::size_t>(q)] = other.lending.words[turn % 2];
-    all_lent = all_lent && other.lending.words[turn % 2] != kNothingLent;
+  const bool copied = !input || fetch_from(getpid(), &first, input, 1) == 0;
+  const std::uintptr_t word = copied ? input - job.input_begin * width(job.type) : kNotCopied;
+  const int differing = rendezvous_.open(tag_of(operation, count, job.type, job.op), word);
+  if (differing != rank_) waiting_.raise_difference(differing);
+  const auto& words = rendezvous_.words();
+  if (std::find(words.begin(), words.end(), kNotCopied) == words.end()) return true;
+  rendezvous_.close();
+  return false;
+}
+
+bool SingleCopy::close() {
+  rendezvous_.close();
+  return true;
+}
+
+std::uintptr_t SingleCopy::address_of(int q, Range range, std::size_t element) const {
+  return rendezvous_.words()[static_cast<std::size_t>(q)] + range.begin * element;
+}
+
+template <typename Move>
+void SingleCopy::in_pieces(Range range, std::size_t element, const Move& move) const {
+  const std::size_t step = piece_bytes_ / element;
+  for (std::size_t begin = range.begin; begin < range.end; begin += step) {
+    move(Range{begin, std::min(begin + step, range.end)});
   }
-  if (!all_lent) give_back(true);
-  return all_lent;
 }
 
-// Whether the kernel refused no rank anything.
-bool SingleCopy::give_back(bool refused) {
-  const std::uint64_t turn = num_operations_++;
-  ControlBlock& own = memory_.control_block(rank_);
-  own.given_back.words[turn % 2] = refused;
-  waiting_.announce(&own.given_back, num_operations_);
-  for (int i = 1; i < size_; ++i) {
-    const int q = (rank_ + i) % size_;
-    ControlBlock& other = memory_.control_block(q);
-    waiting_.until(&other.given_back, num_operations_, q);
-    refused = refused || other.given_back.words[turn % 2];
-  }
-  return !refused;
+void SingleCopy::fetch(int q, std::byte* to, Range range, std::size_t element) {
+  between_steps();
+  const int error = fetch_from(processes_[static_cast<std::size_t>(q)], to, address_of(q, range, element),
+                               range.size() * element);
+  if (error) waiting_.raise_unreachable(q, error);
 }
 
-std::uintptr_t SingleCopy::lent_at(int q, Range range, std::size_t element) const {
-  return lent_[static_cast<std::size_t>(q)] + range.begin * element;
-}
-
-bool SingleCopy::has_copied(int q, int error) const {
-  if (error && error != EFAULT) waiting_.raise_unreachable(q, error);
-  return !error;
-}
-
-void SingleCopy::require(bool copied, int q) const {
-  if (!copied) waiting_.raise_unreachable(q, EFAULT);
-}
-
-bool SingleCopy::fetch(int q, std::byte* to, Range range, std::size_t element) {
-  return has_copied(q, fetch_from(processes_[static_cast<std::size_t>(q)], to, lent_at(q, range, element),
-                                  range.size() * element));
-}
-
-bool SingleCopy::store(int q, const std::byte* from, Range range, std::size_t element) {
+void SingleCopy::store(int q, const std::byte* from, Range range, std::size_t element) {
+  between_steps();
   const std::size_t num_bytes = range.size() * element;
-  const std::uintptr_t to = lent_at(q, range, element);
+  const std::uintptr_t to = address_of(q, range, element);
   if (is_slow(reinterpret_cast<std::uintptr_t>(from), to)) {
     std::byte* copy = scratch(static_cast<std::size_t>(rank_), num_bytes, to);
     kernels_.copy(copy, from, num_bytes);
     from = copy;
   }
-  return has_copied(q, store_to(processes_[static_cast<std::size_t>(q)], from, to, num_bytes));
+  const int error = store_to(processes_[static_cast<std::size_t>(q)], from, to, num_bytes);
+  if (error) waiting_.raise_unreachable(q, error);
+}
+
+// Where the kernel would copy slowly, piece by piece through memory that lies better.
+void SingleCopy::fetch_result(const Job& job, int q, Range range) {
+  const std::size_t element = width(job.type);
+  if (!is_slow(address_of(q, range, element), reinterpret_cast<std::uintptr_t>(job.out(range)))) {
+    return fetch(q, job.out(range), range, element);
+  }
+  in_pieces(range, element, [&](Range piece) {
+    std::byte* copy = scratch(0, piece_bytes_, address_of(q, piece, element));
+    fetch(q, copy, piece, element);
+    kernels_.copy(job.out(piece), copy, job.bytes(piece));
+  });
 }
 
 void SingleCopy::reduce_piece(const Job& job, Range piece) {
+  const std::size_t element = width(job.type);
   // The last place first: taking one that was not there yet may move the others.
   scratch(sources_.size() - 1, piece_bytes_, kPage - 1);
   for (int i = 0; i < size_; ++i) {
@@ -218,8 +199,8 @@ void SingleCopy::reduce_piece(const Job& job, Range piece) {
       sources_[p] = job.in(piece);
       continue;
     }
-    std::byte* to = scratch(p, piece_bytes_, lent_at(q, piece, width(job.type)));
-    require(fetch(q, to, piece, width(job.type)), q);
+    std::byte* to = scratch(p, piece_bytes_, address_of(q, piece, element));
+    fetch(q, to, piece, element);
     sources_[p] = to;
   }
   reduce(kernels_, job.type, job.op,
@@ -227,91 +208,58 @@ void SingleCopy::reduce_piece(const Job& job, Range piece) {
 }
 
 bool SingleCopy::allreduce(const Job& job, std::size_t count) {
-  if (!lend(job, count, 0, Refusal::before)) return false;
-  const std::size_t element = width(job.type), line = kLine / element, lines = (count + line - 1) / line;
-  const Range own = part({0, lines}, static_cast<std::size_t>(rank_), static_cast<std::size_t>(size_));
-  const Range mine{std::min(count, own.begin * line), std::min(count, own.end * line)};
-  for (std::size_t begin = mine.begin; begin < mine.end; begin += piece_bytes_ / element) {
-    const Range piece{begin, std::min(begin + piece_bytes_ / element, mine.end)};
+  if (!open(Operation::allreduce, job, count)) return false;
+  const std::size_t element = width(job.type);
+  in_pieces(part_in_lines(count, rank_, size_, job.type), element, [&](Range piece) {
     reduce_piece(job, piece);
-    for (int i = 1; i < size_; ++i) {
-      const int q = (rank_ + i) % size_;
-      require(store(q, job.out(piece), piece, element), q);
-    }
-  }
-  return give_back(false);
+    for (int i = 1; i < size_; ++i) store((rank_ + i) % size_, job.out(piece), piece, element);
+  });
+  return close();
 }
 
 bool SingleCopy::reduce_scatter(const Job& job, const std::vector<Range>& blocks) {
-  if (!lend(job, count_of(blocks), 1, Refusal::before)) return false;
-  const std::size_t step = piece_bytes_ / width(job.type);
-  const Range own = blocks[static_cast<std::size_t>(rank_)];
-  for (std::size_t begin = own.begin; begin < own.end; begin += step) {
-    reduce_piece(job, {begin, std::min(begin + step, own.end)});
-  }
-  return give_back(false);
-}
-
-// Where the kernel would copy slowly, piece by piece through memory that lies better.
-bool SingleCopy::fetch_result(const Job& job, int q, Range range) {
-  const std::size_t element = width(job.type);
-  const std::uintptr_t from = lent_at(q, range, element);
-  if (!is_slow(from, reinterpret_cast<std::uintptr_t>(job.out(range)))) {
-    return fetch(q, job.out(range), range, element);
-  }
-  for (std::size_t begin = range.begin; begin < range.end; begin += piece_bytes_ / element) {
-    const Range piece{begin, std::min(begin + piece_bytes_ / element, range.end)};
-    std::byte* copy = scratch(0, piece_bytes_, lent_at(q, piece, element));
-    if (!fetch(q, copy, piece, element)) return false;
-    kernels_.copy(job.out(piece), copy, piece.size() * element);
-  }
-  return true;
-}
-
-bool SingleCopy::store_input(const Job& job, int q, Range range) {
-  const std::size_t element = width(job.type);
-  const bool slow = is_slow(reinterpret_cast<std::uintptr_t>(job.in(range)), lent_at(q, range, element));
-  const std::size_t step = slow ? piece_bytes_ / element : range.size();
-  for (std::size_t begin = range.begin; begin < range.end; begin += step) {
-    const Range piece{begin, std::min(begin + step, range.end)};
-    if (!store(q, job.in(piece), piece, element)) return false;
-  }
-  return true;
+  if (!open(Operation::reduce_scatter, job, count_of(blocks))) return false;
+  in_pieces(blocks[static_cast<std::size_t>(rank_)], width(job.type),
+            [&](Range piece) { reduce_piece(job, piece); });
+  return close();
 }
 
 bool SingleCopy::allgather(const Job& job, const std::vector<Range>& blocks) {
-  const std::size_t element = width(job.type);
-  lend(job, count_of(blocks), 1, Refusal::during);
+  if (!open(Operation::allgather, job, count_of(blocks))) return false;
   const Range own = blocks[static_cast<std::size_t>(rank_)];
-  if (own.size() && job.out(own) != job.in(own))
-    kernels_.copy(job.out(own), job.in(own), own.size() * element);
-  bool refused = false;
+  if (own.size() && job.out(own) != job.in(own)) kernels_.copy(job.out(own), job.in(own), job.bytes(own));
   for (int i = 1; i < size_; ++i) {
     const int q = (rank_ + i) % size_;
     const Range block = blocks[static_cast<std::size_t>(q)];
-    if (block.size() && !fetch_result(job, q, block)) refused = true;
+    if (block.size()) fetch_result(job, q, block);
   }
-  return give_back(refused);
+  return close();
 }
 
 // Nobody waits idly: the root stores a P-th part in the memory of each, which is as much as every other rank
 // fetches of the rest.
 bool SingleCopy::broadcast(const Job& job, const std::vector<Range>& blocks) {
+  if (!open(Operation::broadcast, job, count_of(blocks))) return false;
   const std::size_t element = width(job.type), page = kPage / element;
-  lend(job, count_of(blocks), 1, Refusal::during);
-  std::size_t root = 0;
-  while (!blocks[root].size()) ++root;
+  const auto root = static_cast<std::size_t>(
+      std::find_if(blocks.begin(), blocks.end(), [](Range block) { return block.size() > 0; }) -
+      blocks.begin());
   const Range whole = blocks[root];
   const std::size_t stored = whole.size() / static_cast<std::size_t>(size_) / page * page;
   const Range fetched{whole.begin, whole.end - stored}, rest{fetched.end, whole.end};
   if (static_cast<std::size_t>(rank_) != root) {
-    return give_back(fetched.size() && !fetch_result(job, static_cast<int>(root), fetched));
+    if (fetched.size()) fetch_result(job, static_cast<int>(root), fetched);
+    return close();
   }
-  bool refused = false;
-  for (int i = 1; i < size_; ++i) {
-    if (rest.size() && !store_input(job, (rank_ + i) % size_, rest)) refused = true;
+  for (int i = 1; i < size_ && rest.size(); ++i) {
+    const int q = (rank_ + i) % size_;
+    if (is_slow(reinterpret_cast<std::uintptr_t>(job.in(rest)), address_of(q, rest, element))) {
+      in_pieces(rest, element, [&](Range piece) { store(q, job.in(piece), piece, element); });
+    } else {
+      store(q, job.in(rest), rest, element);
+    }
   }
-  return give_back(refused);
+  return close();
 }
 
 }  // namespace dlscale

@@ -1,4 +1,4 @@
-// Large messages in ordinary memory: slices pass through shared staging areas, three chunks in flight.
+// Messages in ordinary memory that pass through shared memory: the eager protocol, in chunks.
 #pragma once
 
 #include <array>
@@ -9,82 +9,68 @@
 #include "../reduction/kernels.hpp"
 #include "control_block.hpp"
 #include "slices.hpp"
+#include "waiting.hpp"
 
 namespace dlscale {
 
-// Each chunk goes through three stages:
-//   publish  copy the others' slices to where their owners can read them;
-//   reduce   sum the own slice over all ranks, in rank order, into the own output and a result area;
-//   collect  copy the others' finished slices from their result areas.
-// While chunk c is published, c - 1 is reduced and c - 2 collected, so that a wait is usually over before it
-// begins.
-// Every element is summed once, in rank order: the bits depend neither on the chunk size nor on the variant.
+// Chunks are numbered through all operations. Each goes through two stages, or three:
+//   publish  copy what others need of it into a slot of this rank, and raise `published`;
+//   take     wait for `published` of all, and reduce or copy from their slots;
+//   collect  (allreduce of slices) `take` left the own slice's results in the own slot, where this rank's
+//   input
+//            would lie, and raised `reduced`: copy the others' results from theirs.
+// While chunk c is published, c - 1 is taken and c - 2 collected, so that a wait is usually over before it
+// begins. Every element is reduced once, in rank order: the bits depend neither on the chunk size nor on the
+// variant.
+//
+// Reuse: `publish(c)` overwrites the slot of c - 5, by the same order of stages on all ranks. It first waits
+// until all have published c - 2, usually long since. Whoever published c - 2 had collected c - 5 just
+// before, or had ended the operation of c - 5: nobody reads that slot any more. The tags, one per slot, are
+// read before the slot is.
 class Staged {
  public:
-  struct Job {
-    const std::byte* input;
-    std::byte* output;
-    std::size_t input_begin = 0;  // the element that the input begins with, and the output
-    std::size_t output_begin = 0;
-    const std::byte* in(Range range) const { return input + (range.begin - input_begin) * width(type); }
-    std::byte* out(Range range) const { return output + (range.begin - output_begin) * width(type); }
-
-    Type type;
-    Op op;
-    double scale = 1.0;
-    bool streaming = false;  // published slices and results bypass the caches
-    bool rotates = false;    // shared memory is used again as late as there is room: see Rotation
-  };
-
   Staged(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, int rank, int size)
       : memory_(memory),
         waiting_(waiting),
         kernels_(kernels),
         rank_(rank),
         size_(size),
-        brought_(static_cast<std::size_t>(size)) {}
+        sources_(static_cast<std::size_t>(size)) {}
 
+  // All ranks publish everything and reduce everything, `piece` elements at a time.
+  void allreduce_one_shot(const Job& job, std::size_t count, std::size_t piece);
   void allreduce(const Job& job, const Slices& slices);
   // Only the own slices of the output are written.
   void reduce_scatter(const Job& job, const Slices& slices);
-  // The own slices of the input are handed to all; own slices of the output are written where it is another
-  // place than the input.
+  // The own slices of the input reach all; those of the output are written where they lie elsewhere.
   void allgather(const Job& job, const Slices& slices);
 
  private:
+  static constexpr std::uint64_t kAhead = 2;  // chunks
+
+  template <typename Publish, typename Take, typename Collect>
+  void pipeline(std::uint32_t tag, std::size_t num_chunks, std::size_t chunk_bytes, bool rotates,
+                const Publish& publish, const Take& take, const Collect& collect);
+  void publish_others(const Job& job, const Slices& slices, std::size_t chunk);
+  void reduce_from(std::size_t offset, const Job& job, Range range, std::byte* second);
+  void wait_for_published(std::uint64_t number);
+  void wait_for_chunk();
+  std::byte* slot(int q, std::uint64_t number) const {
+    return memory_.staging(q) + places_[number % kNumSlots];
+  }
   void put(const Job& job, std::byte* to, Range range) const;
-  void take(const Job& job, Range range, const std::byte* from) const;
-  void publish(const Job& job, const Slices& slices, std::size_t chunk);
-  void reduce_own(const Job& job, const Slices& slices, std::size_t chunk, bool for_others);
-  void store_own(const Job& job, const Slices& slices, std::size_t chunk);
-  void collect(const Job& job, const Slices& slices, std::size_t chunk);
-  void begin(const Job& job, const Slices& slices, std::size_t kind);
-  void wait_for_published(std::size_t chunk, int q);
-  void wait_until_reduced(std::uint64_t num_chunks);
-  static std::size_t slice_bytes_of(const Job& job, const Slices& slices, std::size_t chunk);
-  void place(const Job& job, const Slices& slices, std::size_t chunk, bool publishes, bool finishes);
-  std::byte* published(int q, std::uint64_t number) const {
-    return memory_.published(q) + places_[number % NodeMemory::kNumSlots].published;
-  }
-  std::byte* result(int q, std::uint64_t number) const {
-    return memory_.results(q) + places_[number % NodeMemory::kNumSlots].result;
-  }
-  ControlBlock& control_block(int q) const { return memory_.control_block(q); }
 
   NodeMemory& memory_;
   Waiting& waiting_;
   const Kernels& kernels_;
   int rank_;
   int size_;
-  std::vector<const void*> brought_;  // each rank's elements of the slice that is reduced
-  struct Places {
-    std::size_t published, result;
-  };
-  std::array<Places, NodeMemory::kNumSlots> places_{};  // of the last chunks
-  std::uint64_t num_operations_ = 0;
-  std::uint32_t tag_ = 0;                 // of the operation under way
-  std::uint64_t num_chunks_ = 0;          // of all operations so far: numbers never repeat
-  std::uint64_t num_reduced_by_all_ = 0;  // known so far
+  std::vector<const void*> sources_;
+  std::array<std::size_t, kNumSlots> places_{};  // of the last chunks, in every rank's staging
+  std::uint32_t tag_ = 0;                        // of the operation under way
+  std::uint64_t number_ = 0;                     // of the chunk whose stage is under way
+  std::uint64_t num_chunks_ = 0;                 // of the operations before
+  std::uint64_t num_published_by_all_ = 0;       // known so far
 };
 
 }  // namespace dlscale

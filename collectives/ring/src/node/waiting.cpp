@@ -72,20 +72,21 @@ Waiting::Waiting(const Watch& watch, FailureNote* note, std::vector<WaitsFor*> w
       oversubscribed_(oversubscribed),
       timeout_seconds_(timeout_seconds) {}
 
-void Waiting::announce(std::atomic<std::uint64_t>* value, std::atomic<std::uint32_t>* num_sleepers,
-                       std::uint64_t number) const {
+void Waiting::announce(Flag* flag, std::uint64_t value) const {
+  between_steps();
   if (oversubscribed_) {
-    value->store(number, std::memory_order_seq_cst);
-    if (num_sleepers->load(std::memory_order_seq_cst)) wake_all(*value);
+    flag->value.store(value, std::memory_order_seq_cst);
+    between_steps();
+    if (flag->num_sleepers.load(std::memory_order_seq_cst)) wake_all(flag->value);
   } else {
-    value->store(number, std::memory_order_release);
-    if (num_sleepers->load(std::memory_order_relaxed)) wake_all(*value);
+    flag->value.store(value, std::memory_order_release);
+    between_steps();
+    if (flag->num_sleepers.load(std::memory_order_relaxed)) wake_all(flag->value);
   }
 }
 
-void Waiting::wait_long(const std::atomic<std::uint64_t>& value, std::atomic<std::uint32_t>* num_sleepers,
-                        std::uint64_t number, int owner) {
-  const auto there = [&] { return value.load(std::memory_order_acquire) >= number; };
+void Waiting::wait_long(Flag* flag, std::uint64_t value, int owner) {
+  const auto there = [&] { return flag->value.load(std::memory_order_acquire) >= value; };
   if (!oversubscribed_) {
     const double spin_until = monotonic_seconds() + kSpinSeconds;
     do {
@@ -111,10 +112,12 @@ void Waiting::wait_long(const std::atomic<std::uint64_t>& value, std::atomic<std
       if (there()) break;
       sched_yield();
     } else {
-      num_sleepers->fetch_add(1, std::memory_order_seq_cst);
-      const std::uint64_t seen = value.load(std::memory_order_seq_cst);
-      if (seen < number) sleep_on(value, seen, seconds);
-      num_sleepers->fetch_sub(1, std::memory_order_seq_cst);
+      flag->num_sleepers.fetch_add(1, std::memory_order_seq_cst);
+      between_steps();
+      const std::uint64_t seen = flag->value.load(std::memory_order_seq_cst);
+      between_steps();
+      if (seen < value) sleep_on(flag->value, seen, seconds);
+      flag->num_sleepers.fetch_sub(1, std::memory_order_seq_cst);
     }
     if (there()) break;
     raise_noted();
@@ -157,6 +160,7 @@ void Waiting::check_others() {
 void Waiting::note_own_failure(const std::string& text) {
   std::uint32_t none = 0;
   if (!note_->code.compare_exchange_strong(none, FailureNote::kBeingWritten)) return;
+  between_steps();
   note_->text[text.copy(note_->text, FailureNote::kTextBytes - 1)] = '\0';
   note_->code.store(static_cast<std::uint32_t>(rank_ + 1) | (kFailed << 24), std::memory_order_release);
 }

@@ -1,57 +1,17 @@
-// Counters that ranks announce to each other, and how to wait for them.
+// How ranks of a node wait for each other's flags, and what they say when nothing comes.
 #pragma once
 
 #include <algorithm>
-#include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "../reduction/types.hpp"
+#include "flags.hpp"
 #include "watch.hpp"
 
 namespace dlscale {
-
-// Written by one rank, read by all; only grows, so that it never has to be reset. Two cache lines apart from
-// the next one, since CPUs fetch lines in pairs.
-struct alignas(128) Counter {
-  std::atomic<std::uint64_t> value;
-  std::atomic<std::uint32_t> num_sleepers;
-  // What the owner's operation is, by turns of operations, of which a rank can be three ahead: read with the
-  // counter, it costs no further miss.
-  std::atomic<std::uint32_t> tags[4];
-  // What else it tells the others with the number, by turns of two operations: who writes one knows that all
-  // have read its last use.
-  std::uint64_t words[2];
-};
-static_assert(sizeof(Counter) == 128 && offsetof(Counter, words) + sizeof(Counter::words) <= 64,
-              "number and words share one line");
-
-// An operation in 32 bits, for ranks to compare: a difference means that they disagree.
-inline std::uint32_t tag_of(std::size_t count, Type type, Op op, std::size_t kind) {
-  std::uint64_t mixed =
-      count * 64 + static_cast<std::size_t>(type) * 8 + static_cast<std::size_t>(op) * 2 + kind;
-  mixed *= 0x9e3779b97f4a7c15u;  // Fibonacci hashing: the upper bits depend on all
-  return static_cast<std::uint32_t>(mixed >> 32);
-}
-
-// The first failure of the group, for all ranks to see: 0, or who (local rank + 1) and how. The text is there
-// once the code says that a rank told of its own failure.
-struct alignas(128) FailureNote {
-  static constexpr std::uint32_t kBeingWritten = 0xffffffff;
-  static constexpr std::size_t kTextBytes = 400;
-  std::atomic<std::uint32_t> code;
-  char text[kTextBytes];
-};
-
-// Whom a rank has been waiting for, for longer than a moment: nobody (0), a local rank (+ 1), or other nodes.
-struct alignas(128) WaitsFor {
-  static constexpr std::uint32_t kOtherNodes = 0xffffff;
-  std::atomic<std::uint32_t> who;
-};
 
 // For how long a rank has waited while it was running: a job that is suspended as a whole is not late.
 class Patience {
@@ -76,37 +36,36 @@ struct RankFailure : std::runtime_error {
 };
 
 // Waits in four stages: spin, for as long as a cache line needs; yield, for a rank that shares this CPU;
-// sleep until woken; and while it sleeps looks again and again whether the rank waited for still lives.
+// sleep until woken; and while it sleeps look again and again whether the rank waited for still lives. Every
+// wait ends: with the value, or by an exception that names a rank that is dead, stopped, or late by the
+// timeout.
 //
-// Where ranks outnumber CPUs the spin is left out. There an announcement is a sequentially consistent store,
-// so that no sleeper is overlooked; elsewhere it is a plain release store, and a sleeper overlooked in a race
-// looks by itself after a millisecond.
+// Sleeping: a waiter adds itself to `num_sleepers`, looks at the value once more, and sleeps only if the
+// kernel finds that same value; a rank that announces stores the value and then looks at `num_sleepers`.
+// Where ranks outnumber CPUs all four are sequentially consistent, so one of the two sees the other, and no
+// sleeper is overlooked. Elsewhere the store is a plain release, faster by a fence, and a sleeper that is
+// overlooked looks by itself when its nap ends.
 class Waiting {
  public:
   // `waits_for[q]` is kept by local rank q, this one is `rank`.
   Waiting(const Watch& watch, FailureNote* note, std::vector<WaitsFor*> waits_for, int rank,
           std::vector<int> global_ranks, bool oversubscribed, double timeout_seconds);
 
-  void announce(std::atomic<std::uint64_t>* value, std::atomic<std::uint32_t>* num_sleepers,
-                std::uint64_t number) const;
-  void announce(Counter* counter, std::uint64_t number) const {
-    announce(&counter->value, &counter->num_sleepers, number);
-  }
+  // The release side of a hand-over, by the flag's owner.
+  void announce(Flag* flag, std::uint64_t value) const;
 
-  // Returns when `value` is at least `number`; local rank `owner` announces it. Throws RankFailure.
-  void until(const std::atomic<std::uint64_t>& value, std::atomic<std::uint32_t>* num_sleepers,
-             std::uint64_t number, int owner) {
-    if (value.load(std::memory_order_acquire) >= number) return;
-    wait_long(value, num_sleepers, number, owner);
-  }
-  void until(Counter* counter, std::uint64_t number, int owner) {
-    until(counter->value, &counter->num_sleepers, number, owner);
+  // The acquire side: returns when the flag of local rank `owner` is at least `value`. Throws RankFailure.
+  void until(Flag* flag, std::uint64_t value, int owner) {
+    between_steps();
+    if (flag->value.load(std::memory_order_acquire) < value) wait_long(flag, value, owner);
+    between_steps();
   }
 
   // Throws std::runtime_error if local rank `owner` is in another operation than this rank.
   void compare(std::uint32_t mine, std::uint32_t theirs, int owner) const {
     if (mine != theirs) raise_difference(owner);
   }
+  [[noreturn]] void raise_difference(int owner) const;
 
   // Called now and then while waiting, to move what else is under way; sleeping is left out then.
   void set_progress(std::function<void()> progress) { progress_ = std::move(progress); }
@@ -130,9 +89,7 @@ class Waiting {
   double timeout_seconds() const { return timeout_seconds_; }
 
  private:
-  void wait_long(const std::atomic<std::uint64_t>& value, std::atomic<std::uint32_t>* num_sleepers,
-                 std::uint64_t number, int owner);
-  [[noreturn]] void raise_difference(int owner) const;
+  void wait_long(Flag* flag, std::uint64_t value, int owner);
   std::atomic<std::uint32_t>& own_waits_for() { return waits_for_[static_cast<std::size_t>(rank_)]->who; }
   void raise_if_timed_out(int owner, double seconds) const;
   void raise_noted() const;

@@ -8,7 +8,6 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -49,10 +48,9 @@ constexpr const char* kMpiVendor = "unknown";
 
 Op op_called(const char* text) {
   const std::string_view name = text;
-  if (name == "sum") return Op::sum;
-  if (name == "average") return Op::average;
-  if (name == "min") return Op::min;
-  if (name == "max") return Op::max;
+  for (std::size_t i = 0; i < dlscale::kNumOps; ++i) {
+    if (name == dlscale::name_of(static_cast<Op>(i))) return static_cast<Op>(i);
+  }
   throw nb::value_error(
       ("no operation '" + std::string(name) + "'; choose sum, average, min or max").c_str());
 }
@@ -130,12 +128,11 @@ std::string library_version() {
 using Counts = std::map<std::string, std::pair<std::uint64_t, std::uint64_t>>;
 
 Counts counts(const Engine& engine) {
-  static constexpr std::array<const char*, dlscale::kNumOperations> kNames = {
-      "allreduce", "reduce_scatter", "allgather", "broadcast", "barrier"};
   Counts all;
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    const dlscale::Count count = engine.count(static_cast<dlscale::Operation>(i));
-    all[kNames[i]] = {count.num_calls, count.num_bytes};
+  for (std::size_t i = 0; i < dlscale::kNumOperations; ++i) {
+    const auto operation = static_cast<dlscale::Operation>(i);
+    const dlscale::Count count = engine.count(operation);
+    all[name_of(operation)] = {count.num_calls, count.num_bytes};
   }
   return all;
 }
@@ -145,15 +142,13 @@ Counts counts(const Engine& engine) {
 using Choice = std::tuple<std::string, std::size_t, std::string, std::vector<std::pair<std::string, double>>>;
 
 std::vector<Choice> choices(Engine& engine) {
-  static constexpr std::array<const char*, dlscale::kNumTimed> kOperations = {"allreduce", "reduce_scatter",
-                                                                              "allgather", "broadcast"};
   std::vector<Choice> all;
   for (const auto& choice : engine.choices()) {
     std::vector<std::pair<std::string, double>> tried;
     for (const auto& [variant, seconds] : choice.seconds_per_byte)
       tried.emplace_back(name_of(variant), seconds);
-    all.emplace_back(kOperations[static_cast<std::size_t>(choice.kind)], choice.up_to_bytes,
-                     name_of(choice.variant), std::move(tried));
+    all.emplace_back(name_of(choice.operation), choice.up_to_bytes, name_of(choice.variant),
+                     std::move(tried));
   }
   return all;
 }
@@ -258,7 +253,7 @@ NB_MODULE(_engine, m) {
       .def_prop_ro("rank", [](const Engine& e) { return e.topology().rank; })
       .def_prop_ro("size", [](const Engine& e) { return e.topology().size; })
       .def_prop_ro("num_nodes", [](const Engine& e) { return e.topology().num_nodes; })
-      .def_prop_ro("num_lanes", [](const Engine& e) { return e.topology().num_lanes; })
+      .def_prop_ro("num_lanes", [](const Engine& e) { return e.topology().node_size; })
       .def_prop_ro("oversubscribed", [](const Engine& e) { return e.topology().oversubscribed; })
       .def_prop_ro("obstacle_to_single_copies", &Engine::obstacle_to_single_copies)
       .def_prop_ro("obstacle_to_huge_pages", &Engine::obstacle_to_huge_pages)

@@ -1,6 +1,6 @@
 // The kernels in vectors of 64 bytes; CMakeLists.txt says for which instruction set.
 #define DLSCALE_VECTOR_BYTES 64
-#include "table.hpp"
+#include "loops.hpp"
 
 namespace dlscale {
 

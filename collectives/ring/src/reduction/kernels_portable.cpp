@@ -1,6 +1,6 @@
 // The kernels in vectors of 16 bytes; CMakeLists.txt says for which instruction set.
 #define DLSCALE_VECTOR_BYTES 16
-#include "table.hpp"
+#include "loops.hpp"
 
 namespace dlscale {
 

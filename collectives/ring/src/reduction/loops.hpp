@@ -114,27 +114,29 @@ inline float float_of(std::uint32_t bits) {
 }
 
 // bfloat16 is the upper half of float32. Rounding adds half a unit, a little less where that decides for the
-// even neighbour; a NaN keeps its sign and upper payload and becomes quiet.
+// even neighbour; every NaN becomes 0x7fc0, as in collectives/compression/halves.py.
 struct Bfloat16 {
   static float widen(std::uint16_t value) { return float_of(static_cast<std::uint32_t>(value) << 16); }
-
   static std::uint16_t narrow(float value) {
-    const std::uint32_t bits = bits_of(value);
-    if (value != value) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
-    return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+    return static_cast<std::uint16_t>(rounded(bits_of(value), value != value ? ~0u : 0u));
   }
 
   template <typename Many, typename Packed>
   static Many widen(Packed packed) {
     return reinterpret_cast<Many>(__builtin_convertvector(packed, Vector<std::uint32_t>) << 16);
   }
-
   template <typename Packed, typename Many>
   static Packed narrow(Many value) {
-    const auto bits = reinterpret_cast<Vector<std::uint32_t>>(value);
-    const Vector<std::uint32_t> rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    const Vector<std::uint32_t> quiet = (bits >> 16) | 0x40;
-    return __builtin_convertvector(value != value ? quiet : rounded, Packed);
+    const auto is_nan = reinterpret_cast<Vector<std::uint32_t>>(value != value);
+    return __builtin_convertvector(rounded(reinterpret_cast<Vector<std::uint32_t>>(value), is_nan), Packed);
+  }
+
+ private:
+  // One number or a vector of them; all bits of `is_nan` are set where it is one.
+  template <typename Bits>
+  static Bits rounded(Bits bits, Bits is_nan) {
+    const Bits nearest = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    return (nearest & ~is_nan) | (is_nan & 0x7fc0);
   }
 };
 
@@ -340,6 +342,32 @@ void copy_cached(void* to, const void* from, std::size_t num_bytes) { copy_loop<
 
 void copy_streaming(void* to, const void* from, std::size_t num_bytes) {
   copy_loop<true>(to, from, num_bytes);
+}
+
+// ---- the table ----------------------------------------------------------------------------------------
+
+template <typename E>
+constexpr void (*kReductions[3])(const Reduction&) = {reduce_with<E, Sum>, reduce_with<E, Min>,
+                                                      reduce_with<E, Max>};
+
+constexpr Kernels kernels_called(const char* instruction_set) {
+  using F32 = Plain<float>;
+  using F64 = Plain<double>;
+  using I32 = Plain<std::int32_t, std::uint32_t>;
+  using I64 = Plain<std::int64_t, std::uint64_t>;
+  using B16 = Half<Bfloat16>;
+  using F16 = Half<Float16>;
+  return {
+      instruction_set,
+      {{kReductions<F32>[0], kReductions<F32>[1], kReductions<F32>[2]},
+       {kReductions<F64>[0], kReductions<F64>[1], kReductions<F64>[2]},
+       {kReductions<B16>[0], kReductions<B16>[1], kReductions<B16>[2]},
+       {kReductions<F16>[0], kReductions<F16>[1], kReductions<F16>[2]},
+       {kReductions<I32>[0], kReductions<I32>[1], kReductions<I32>[2]},
+       {kReductions<I64>[0], kReductions<I64>[1], kReductions<I64>[2]}},
+      copy_cached,
+      copy_streaming,
+  };
 }
 
 }  // namespace

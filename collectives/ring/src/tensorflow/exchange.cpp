@@ -1,9 +1,67 @@
 #include "exchange.hpp"
 
+#include <algorithm>
+#include <chrono>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
 namespace dlscale {
+namespace {
+
+constexpr std::chrono::seconds kPatience{300};  // for a bucket of a step that has begun
+
+std::size_t width(DlscaleType type) {
+  if (type == kDlscaleBfloat16 || type == kDlscaleFloat16) return 2;
+  return type == kDlscaleFloat32 || type == kDlscaleInt32 ? 4 : 8;
+}
+
+class Packer {
+ public:
+  explicit Packer(const Team& team) : team_(team) {}
+
+  void add(const Piece& piece) {
+    if (used_ && piece.type != type_) flush();
+    type_ = piece.type;
+    for (std::size_t done = 0; done < piece.num_bytes;) {
+      const std::size_t part = std::min(piece.num_bytes - done, team_.staging_bytes - used_);
+      std::memcpy(team_.staging + used_, piece.source + done, part);
+      parts_.push_back({piece.target + done, part});
+      used_ += part;
+      done += part;
+      if (used_ == team_.staging_bytes) flush();
+    }
+  }
+
+  void flush() {
+    if (!used_) return;
+    const DlscaleCollective& collective = *team_.collective;
+    if (collective.allreduce(collective.context, team_.staging, used_ / width(type_), type_,
+                             kDlscaleAverage)) {
+      throw std::runtime_error(collective.last_error(collective.context));
+    }
+    const std::byte* from = team_.staging;
+    for (const Part& part : parts_) {
+      std::memcpy(part.target, from, part.num_bytes);
+      from += part.num_bytes;
+    }
+    parts_.clear();
+    used_ = 0;
+  }
+
+ private:
+  struct Part {
+    std::byte* target;
+    std::size_t num_bytes;
+  };
+
+  const Team& team_;
+  std::size_t used_ = 0;
+  DlscaleType type_ = kDlscaleFloat32;
+  std::vector<Part> parts_;
+};
+
+}  // namespace
 
 Exchange::Exchange(std::vector<Team> teams, bool threads) : teams_(std::move(teams)), next_(teams_.size()) {
   end_step();
@@ -42,8 +100,12 @@ void Exchange::send(std::size_t bucket, std::size_t num_buckets, std::vector<Pie
 
 std::vector<Exchange::Keeper> Exchange::wait() {
   Lock lock(mutex_);
-  changed_.wait(lock,
-                [this] { return closed_ || !error_.empty() || (num_buckets_ && num_done_ == num_buckets_); });
+  const auto all_sent = [this] { return is_over() || (num_buckets_ && sent_.size() == num_buckets_); };
+  if (!changed_.wait_for(lock, kPatience, all_sent)) {
+    throw std::runtime_error("only " + std::to_string(sent_.size()) + " of " + std::to_string(num_buckets_) +
+                             " buckets were sent: an earlier step broke off");
+  }
+  changed_.wait(lock, [this] { return is_over() || num_done_ == num_buckets_; });
   refuse_if_broken();
   std::vector<Keeper> kept;
   for (auto& [bucket, sent] : sent_) kept.insert(kept.end(), sent.keepers.begin(), sent.keepers.end());
@@ -53,7 +115,7 @@ std::vector<Exchange::Keeper> Exchange::wait() {
 
 void Exchange::synchronize() {
   Lock lock(mutex_);
-  changed_.wait(lock, [this] { return closed_ || !error_.empty() || num_done_ == num_buckets_; });
+  changed_.wait(lock, [this] { return is_over() || num_done_ == sent_.size(); });
   refuse_if_broken();
 }
 
@@ -88,7 +150,7 @@ void Exchange::run(std::size_t team) {
   Lock lock(mutex_);
   for (;;) {
     const auto has_turn = [&] { return sent_.count(next_[team]) > 0; };
-    changed_.wait(lock, [&] { return closed_ || !error_.empty() || has_turn(); });
+    changed_.wait(lock, [&] { return is_over() || has_turn(); });
     // What was sent is exchanged, also when it is closed: other ranks may be waiting for it.
     if (!error_.empty() || !has_turn()) return;
     const std::size_t bucket = next_[team];
@@ -104,9 +166,10 @@ void Exchange::run(std::size_t team) {
 }
 
 std::string Exchange::attempt(std::size_t bucket, const std::vector<Piece>& pieces) const {
-  const Team& team = teams_[bucket % teams_.size()];
   try {
-    dlscale::average(*team.collective, team.staging, pieces);
+    Packer packer(teams_[bucket % teams_.size()]);
+    for (const Piece& piece : pieces) packer.add(piece);
+    packer.flush();
     return "";
   } catch (const std::exception& error) {
     return error.what();

@@ -1,13 +1,20 @@
 // A step's exchange of gradients: in one call, or bucket by bucket, by threads where there are some.
 //
-// Vocabulary: a *bucket* is some of a step's pieces, numbered from 0; a *team* is a collective of its own,
-// with its staging and, if asked for, a thread. Bucket b belongs to team b mod T, which exchanges its buckets
-// strictly by number, whatever order they arrive in: the same on all ranks, or they would wait for each other
-// for ever.
+//   piece    one gradient, read at `source` and left as the mean over ranks at `target`, often the same
+//   address; staging  memory into which pieces are copied end to end until it is full, so that one call of
+//   the collective
+//            carries many; a piece may be cut by its end. The calls depend on sizes and types alone, never on
+//            addresses, so they are the same on all ranks;
+//   bucket   some of a step's pieces, numbered from 0;
+//   team     a collective with its staging and, if asked for, a thread. Bucket b belongs to team b mod T,
+//   which
+//            exchanges its buckets strictly by number, whatever order they arrive in: the same on all ranks.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,13 +22,21 @@
 #include <thread>
 #include <vector>
 
-#include "pieces.hpp"
+#include "../c_interface.hpp"
 
 namespace dlscale {
 
+struct Piece {
+  const std::byte* source;
+  std::byte* target;
+  std::size_t num_bytes;
+  DlscaleType type;
+};
+
 struct Team {
   const DlscaleCollective* collective;
-  Staging staging;
+  std::byte* staging;
+  std::size_t staging_bytes;  // a multiple of 8
 };
 
 // All errors are std::runtime_error. After one out of a collective the exchange refuses to go on: ranks may
@@ -46,10 +61,10 @@ class Exchange {
             std::vector<Keeper> keepers);
 
   // Returns when all buckets of the step are exchanged, with their keepers in the order of buckets. The step
-  // is over.
+  // is over. An exchange takes as long as the collective lets it; a bucket that is never sent is an error.
   std::vector<Keeper> wait();
 
-  // Returns when nothing is under way; the step goes on.
+  // Returns when what was sent is exchanged; the step goes on.
   void synchronize();
 
   // What went wrong; empty if nothing did.
@@ -66,6 +81,7 @@ class Exchange {
     std::vector<Keeper> keepers;
   };
 
+  bool is_over() const { return closed_ || !error_.empty(); }
   void refuse_if_broken() const;
   void run(std::size_t team);
   void end_step();

@@ -12,19 +12,57 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "exchange.hpp"
-#include "handles.hpp"
 #include "tensorflow_c.hpp"
 
 namespace dlscale::tf {
 
 namespace {
+
+// Exchanges by number: a graph's attributes hold numbers, and a graph may outlive the exchange that it names.
+class Registry {
+ public:
+  std::int64_t open(std::shared_ptr<Exchange> exchange) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    exchanges_.emplace(next_handle_, std::move(exchange));
+    return next_handle_++;
+  }
+
+  // Throws std::runtime_error if it was closed.
+  std::shared_ptr<Exchange> find(std::int64_t handle) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = exchanges_.find(handle);
+    if (found == exchanges_.end()) throw std::runtime_error("the exchange of gradients is closed");
+    return found->second;
+  }
+
+  // Closing one that is closed does nothing. Without the lock, since it waits for threads.
+  void close(std::int64_t handle) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto node = exchanges_.extract(handle);
+    lock.unlock();
+    if (node) node.mapped()->close();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::int64_t, std::shared_ptr<Exchange>> exchanges_;
+  std::int64_t next_handle_ = 1;
+};
+
+// Never destroyed: when a process ends, a thread may still be inside an exchange.
+Registry& exchanges() {
+  static Registry* const instance = new Registry;
+  return *instance;
+}
 
 struct StatusDeleter {
   void operator()(TF_Status* status) const { TF_DeleteStatus(status); }
@@ -110,7 +148,7 @@ void average(const Node& node, TF_OpKernelContext* context) {
   std::vector<Piece> pieces;
   pieces.reserve(static_cast<std::size_t>(num_inputs));
   for (int i = 0; i < num_inputs; ++i) pieces.push_back(output(context, i).piece);
-  find_exchange(node.handle)->average(pieces);
+  exchanges().find(node.handle)->average(pieces);
 }
 
 void send(const Node& node, TF_OpKernelContext* context) {
@@ -127,14 +165,15 @@ void send(const Node& node, TF_OpKernelContext* context) {
     pieces.push_back(piece);
     keepers.emplace_back(made.tensor.release(), TensorDeleter());  // or a step that breaks off frees it
   }
-  find_exchange(node.handle)
+  exchanges()
+      .find(node.handle)
       ->send(static_cast<std::size_t>(node.bucket), static_cast<std::size_t>(node.num_buckets),
              std::move(pieces), std::move(keepers));
 }
 
 void collect(const Node& node, TF_OpKernelContext* context) {
   int index = 0;
-  const std::shared_ptr<Exchange> exchange = find_exchange(node.handle);
+  const std::shared_ptr<Exchange> exchange = exchanges().find(node.handle);
   for (const Exchange::Keeper& kept : exchange->wait()) {
     set_output(context, index++, static_cast<const TF_Tensor*>(kept.get()));
   }
@@ -231,21 +270,21 @@ DLSCALE_EXPORT const char* dlscale_load_error() { return dlscale::tf::kLoadError
 
 // A number for the operations' attribute `handle`: an exchange of `num_teams` teams, each with a thread if
 // `threads`. Team t has collectives[t] and stagings[t], of `staging_bytes` each, which must stay until the
-// exchange is closed; pieces of `direct_bytes` and more do not pass through the staging.
+// exchange is closed.
 DLSCALE_EXPORT std::int64_t dlscale_open(const DlscaleCollective* const* collectives, void* const* stagings,
                                          std::size_t num_teams, std::size_t staging_bytes,
-                                         std::size_t direct_bytes, int threads) {
+                                         std::size_t /*unused*/, int threads) {
   std::vector<dlscale::Team> teams;
   for (std::size_t i = 0; i < num_teams; ++i) {
-    teams.push_back({collectives[i], {static_cast<std::byte*>(stagings[i]), staging_bytes, direct_bytes}});
+    teams.push_back({collectives[i], static_cast<std::byte*>(stagings[i]), staging_bytes});
   }
-  return dlscale::open_exchange(std::make_shared<dlscale::Exchange>(std::move(teams), threads != 0));
+  return dlscale::tf::exchanges().open(std::make_shared<dlscale::Exchange>(std::move(teams), threads != 0));
 }
 
 // Returns when nothing is under way: 0, or 1 if the exchange failed.
 DLSCALE_EXPORT int dlscale_synchronize(std::int64_t handle) {
   try {
-    dlscale::find_exchange(handle)->synchronize();
+    dlscale::tf::exchanges().find(handle)->synchronize();
     return 0;
   } catch (const std::exception&) {
     return 1;
@@ -256,7 +295,7 @@ DLSCALE_EXPORT int dlscale_synchronize(std::int64_t handle) {
 DLSCALE_EXPORT const char* dlscale_error(std::int64_t handle) {
   static thread_local std::string text;
   try {
-    text = dlscale::find_exchange(handle)->error();
+    text = dlscale::tf::exchanges().find(handle)->error();
   } catch (const std::exception&) {
     text.clear();
   }
@@ -264,4 +303,4 @@ DLSCALE_EXPORT const char* dlscale_error(std::int64_t handle) {
 }
 
 // Ends the exchange after what is under way; operations that name it fail from now on.
-DLSCALE_EXPORT void dlscale_close(std::int64_t handle) { dlscale::close_exchange(handle); }
+DLSCALE_EXPORT void dlscale_close(std::int64_t handle) { dlscale::tf::exchanges().close(handle); }
