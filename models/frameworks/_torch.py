@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from dlscale.models.frameworks._torch_state import (
     write_state,
 )
 from dlscale.models.frameworks.replica import BatchedReplica, Program, factory_of
-from dlscale.models.parallel._torch import split_rows
+from dlscale.models.parallel import Part
 from dlscale.models.samples import Arrays, LocalBatches
 from dlscale.models.workload import Execution, Objective, ReplicaFactory, State, Weights
 
@@ -109,6 +110,11 @@ def replica_factory(make_program: Callable[..., TorchProgram], data: Any, **give
     def made(*arguments: Any, **options: Any) -> TorchProgram:
         with torch.device(DEVICES["gpu"]) if execution.device == "gpu" else nullcontext():
             return make_program(*arguments, **options)
+
+    def split_rows(networks: Sequence[nn.Module], part: Part) -> None:
+        # Exchanges of rows are hidden from torch's compiler, which importing them loads: 0.6 s.
+        _torch_rows = importlib.import_module("dlscale.models.parallel._torch")
+        _torch_rows.split_rows(networks, part)
 
     return factory_of(TorchReplica, named_optimizer, split_rows, made, data, **given)
 
