@@ -9,7 +9,7 @@ import click
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import say
-from dlscale.models.own import SUFFIX
+from dlscale.models.own.model import SUFFIX
 
 
 @click.command()

@@ -27,7 +27,7 @@ from dlscale.benchmarks.study.study import STUDY_FILE, Study, load_study, placed
 from dlscale.benchmarks.systems.start import with_launcher
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import capabilities, with_capability
-from dlscale.models.own import SUFFIX
+from dlscale.models.own.model import SUFFIX
 
 NEEDS_SCHEDULER = ("nodes", "account", "partition", "walltime", "max_node_hours", "ranks_per_node")
 PANELS = ("What", "Where", "How long", "Output")

@@ -17,8 +17,8 @@ from dlscale.benchmarks.launch.environment import NoAnswerError
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.start import find_installation
 from dlscale.benchmarks.systems.system import System
-from dlscale.models.own import SUFFIX, FilePlace, OwnModel
 from dlscale.models.own.facts import Answer
+from dlscale.models.own.model import SUFFIX, FilePlace, OwnModel
 
 FOLDER = "own"  # of a study: a folder per file, with its copy
 ORIGIN = "origin.txt"  # next to the copy: where the user has the file, so that it finds its data

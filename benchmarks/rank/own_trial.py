@@ -13,9 +13,10 @@ from pathlib import Path
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.none import NoneBackend
-from dlscale.models.own import PRESET, FilePlace, OwnModel, own_workload
+from dlscale.models.own import own_workload
 from dlscale.models.own.facts import Answer, read_facts
 from dlscale.models.own.file import TooLongError, load_file
+from dlscale.models.own.model import PRESET, FilePlace, OwnModel
 from dlscale.models.workload import Shard
 
 LIMIT_SECONDS = 300  # for the file, its data and its first steps

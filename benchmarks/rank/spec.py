@@ -11,7 +11,8 @@ from dlscale.base.definitions import Frozen
 from dlscale.base.strings import Text
 from dlscale.benchmarks.records.cell import SHORT_CONTROLS, Case, Cell
 from dlscale.benchmarks.study.rules import SHORT_CONTROL_SECONDS, Rules
-from dlscale.models.own import FilePlace, OwnWorkload
+from dlscale.models.own import OwnWorkload
+from dlscale.models.own.model import FilePlace
 from dlscale.models.workload import Execution, Input, ReplicaFactory, Workload
 
 

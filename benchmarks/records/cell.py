@@ -20,7 +20,8 @@ from dlscale.collectives.algorithms import SYNC
 from dlscale.collectives.sharding import NONE
 from dlscale.models import load_workload
 from dlscale.models.optimizers import OptimizerRule, RateSchedule
-from dlscale.models.own import OwnModel, own_workload
+from dlscale.models.own import own_workload
+from dlscale.models.own.model import OwnModel
 from dlscale.models.workload import Preset, Workload
 
 Setting = Text | Whole | float | bool

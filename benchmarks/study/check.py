@@ -19,7 +19,7 @@ from dlscale.collectives.algorithms import NAMES as ALGORITHMS
 from dlscale.collectives.algorithms import SYNC, read_algorithm
 from dlscale.collectives.sharding import NONE, PARAMETERS, check_sharding
 from dlscale.models.frameworks import FRAMEWORKS, check_precision
-from dlscale.models.own import OwnModel
+from dlscale.models.own.model import OwnModel
 from dlscale.models.workload import Preset
 
 # What no state of rank 0 has: ranks' own weights, what compression left over, and gradients under way.

@@ -41,7 +41,8 @@ from dlscale.collectives.sharding import NONE
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
-from dlscale.models.own import OwnModel, own_workload
+from dlscale.models.own import own_workload
+from dlscale.models.own.model import OwnModel
 from dlscale.models.workload import Workload
 
 LARGEST_SEED = 2**32 - 1  # each rank adds its own number to it

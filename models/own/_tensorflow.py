@@ -21,9 +21,10 @@ from dlscale.models.frameworks._tensorflow_replica import (
     TensorFlowProgram,
     flops_in,
 )
-from dlscale.models.own import OwnModel, checks
+from dlscale.models.own import checks
 from dlscale.models.own.data import open_source, read_good
 from dlscale.models.own.file import OwnFile
+from dlscale.models.own.model import OwnModel
 from dlscale.models.samples import Arrays
 from dlscale.models.workload import Execution, Objective, Preset, Weights
 

@@ -20,8 +20,9 @@ from dlscale.models.frameworks._torch import SHARE, TorchProgram, flop_counter, 
 from dlscale.models.frameworks._torch_layers import obstacle_to_units
 from dlscale.models.frameworks._torch_optimizers import obstacle_to_parts
 from dlscale.models.frameworks._torch_state import canonical
-from dlscale.models.own import OwnModel, checks
+from dlscale.models.own import checks
 from dlscale.models.own.file import OwnFile
+from dlscale.models.own.model import OwnModel
 from dlscale.models.own.randomness import Generators, same_states
 from dlscale.models.samples import Arrays
 from dlscale.models.workload import Execution, Preset, Weights

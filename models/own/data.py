@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.models.own import FilePlace, OwnModel, known_place
 from dlscale.models.own.file import SEED, OwnFile, load_file, text_of
+from dlscale.models.own.model import FilePlace, OwnModel, known_place
 from dlscale.models.own.randomness import SEED_LIMIT, Generators, seed_frameworks
 from dlscale.models.samples import Arrays, BadSample
 from dlscale.models.workload import Indices, Input, Preset

@@ -17,9 +17,9 @@ from typing import Any
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.strings import Text
-from dlscale.models.own import SUFFIX, FilePlace, OwnModel
 from dlscale.models.own.data import ArraySource, Source, data_digest, open_source, read_good, read_source
 from dlscale.models.own.file import OwnFile, load_file
+from dlscale.models.own.model import SUFFIX, FilePlace, OwnModel
 
 LOCAL_BATCH = 32
 NUM_SCHEDULED = 100  # steps that a schedule is asked for

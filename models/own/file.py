@@ -25,7 +25,7 @@ from typing import Any, cast
 import numpy as np
 
 from dlscale.base.errors import UsageError
-from dlscale.models.own import FilePlace
+from dlscale.models.own.model import FilePlace
 from dlscale.models.own.randomness import Generators
 
 NEEDED = ("model", "loss", "optimizer", "data")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.models.own import FilePlace, OwnModel, known_place
 from dlscale.models.own.file import load_file
+from dlscale.models.own.model import FilePlace, OwnModel, known_place
 from dlscale.models.quality.metric import Measured, Metric, Predict
 from dlscale.models.samples import Arrays, Samples
 

@@ -8,7 +8,7 @@ from dlscale.analysis.findings import solution
 from dlscale.analysis.findings.evaluations import FINDING, thinned
 from dlscale.analysis.load import Study
 from dlscale.analysis.render import figures, text
-from dlscale.models.own import OwnModel
+from dlscale.models.own.model import OwnModel
 from tests.analysis.findings.made_trainings import (
     EVALUATING,
     LAUNCH,

@@ -75,8 +75,8 @@ def check(folder: Path) -> None:
     import torch  # once; its threads start with the first operation
 
     from dlscale.benchmarks.rank.own_trial import try_step
-    from dlscale.models.own import FilePlace
     from dlscale.models.own.facts import read_facts
+    from dlscale.models.own.model import FilePlace
 
     path = folder / FILE
     reader, writer = os.pipe()

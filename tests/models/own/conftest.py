@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.models.own import FilePlace, own_workload
+from dlscale.models.own import own_workload
 from dlscale.models.own.facts import read_facts
+from dlscale.models.own.model import FilePlace
 from dlscale.models.workload import Execution
 
 TORCH = """

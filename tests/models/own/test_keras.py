@@ -5,9 +5,9 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.own_trial import checked
-from dlscale.models.own import FilePlace
 from dlscale.models.own.facts import read_facts
 from dlscale.models.own.file import load_file
+from dlscale.models.own.model import FilePlace
 from dlscale.models.workload import Shard
 
 from .conftest import factory

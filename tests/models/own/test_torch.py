@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from dlscale.base.errors import UsageError
-from dlscale.models.own import FilePlace, own_workload
+from dlscale.models.own import own_workload
 from dlscale.models.own.facts import read_facts
+from dlscale.models.own.model import FilePlace
 from dlscale.models.workload import Execution, Input, Shard
 
 from .conftest import factory
