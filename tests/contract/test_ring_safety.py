@@ -179,7 +179,7 @@ def test_different_parts_of_shared_memory_are_refused_on_all_ranks(join, world, 
 
 def test_a_negative_count_and_one_beyond_all_memory_are_refused(join):
     ring = join()
-    with pytest.raises(ValueError, match="count is -1; give 0 or more"):
+    with pytest.raises(ValueError, match="count is -1"):
         ring.empty(-1)
     for count in (2**50, 2**62, 2**70):
         with pytest.raises(MemoryError, match="KiB of shared memory each"):
