@@ -171,7 +171,7 @@ def test_what_would_not_end_in_time_is_not_begun(tmp_path: Path):
 
 def test_an_operation_that_tries_variants_is_not_timed_before_it_has_tried_all(tmp_path: Path):
     """A short budget ended its warm-up, and the trials of slow variants were timed."""
-    done, lines = driver(tmp_path, SLOW, operations=["ring"], seconds=3.0)
+    done, lines = driver(tmp_path, SLOW + "Slow.num_trials = 30\n", operations=["ring"], seconds=3.0)
     assert done.returncode == 0, done.stderr
     assert {line["num_warmup"] for line in lines if line["kind"] == "block"} == {35}
 
