@@ -13,6 +13,8 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives.capabilities import Capabilities, capabilities, with_capability
 from dlscale.models.workload import WEIGHT, ReplicaFactory, Shard, State, Weights
 
+Setting = str | int | float | bool  # of a trainer, as records have it
+
 # The setting with the bytes of each exchange of a step, in order: "1048576,26214400".
 BUCKET_SIZES = "bucket_bytes"
 # Likewise of what is gathered, where weights are sharded or updated in parts.

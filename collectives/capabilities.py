@@ -9,7 +9,7 @@ from typing import Literal
 from dlscale.base.errors import UsageError, unknown
 
 # How gradients travel, which predictions model: not at all; in buckets over a collective of MPI's or of the ring's
-# engine, of DistributedDataParallel, or as Horovod fuses them; all at once; to servers, at once or chunk by chunk.
+# engine, of DistributedDataParallel, or as Horovod fuses them; all at once; to servers at once, or over gRPC.
 Exchange = Literal["none", "buckets", "ring", "ddp", "horovod", "whole", "servers", "grpc"]
 
 BOTH = ("torch", "tensorflow")
@@ -37,7 +37,7 @@ class Capabilities:
     delayed: bool = False  # can delay gradients by one step; `Backend.delay` says whether it does
     asynchronous: bool = False  # can let ranks go on alone; `Backend.asynchronous` says whether it does
     servers: bool = False
-    servers_update: bool = False  # by optimizers of the servers' own
+    servers_update: tuple[str, ...] = ()  # frameworks in which servers update the weights, not workers
     once: bool = False  # a process can connect it only once, and before the framework computes
     open_ports: bool = False  # its sockets are unauthenticated
     needs_mpi: bool = False  # its ranks must be those of an MPI
@@ -133,7 +133,7 @@ ROWS = (
         exchange="grpc",
         asynchronous=True,
         servers=True,
-        servers_update=True,
+        servers_update=("tensorflow",),
         open_ports=True,
         needs_mpi=True,
         packages=("grpcio",),

@@ -50,6 +50,15 @@ class ServerSplit:
         return order
 
 
+def agree(job: ServerSplit, address: str, problem: str) -> list[str]:
+    """All ranks' addresses; collective over `job`. Raises UsageError on all of them if one has a problem."""
+    told = [text.partition("\n") for text in job.tell(f"{' '.join(problem.split())}\n{address}")]
+    for found, _, _ in told:
+        if found:
+            raise UsageError(found)
+    return [own for _, _, own in told]
+
+
 def split(everyone: Any, *, num_servers: int) -> ServerSplit:
     """Workers and servers of `everyone`, an mpi4py communicator; collective. The last ranks serve.
 

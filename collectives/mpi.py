@@ -82,13 +82,18 @@ class MpiCollective:
         check_buffer(buffer, written=False)
         check_buffer(output)
         check_operation(op, output)
-        if self._scratch.nbytes < output.nbytes:
-            self._scratch = np.empty(output.nbytes, np.uint8)
-        part = self._scratch[: output.nbytes].view(output.dtype)  # `output` may be a part of what MPI sends
+        part = output.reshape(-1)
+        if is_inside := np.may_share_memory(
+            buffer, output
+        ):  # MPI takes no part of what it sends to receive in
+            if self._scratch.nbytes < output.nbytes:
+                self._scratch = np.empty(output.nbytes, np.uint8)
+            part = self._scratch[: output.nbytes].view(output.dtype)
         communicator.Reduce_scatter_block(buffer, part, op=self._operations[op])
         if op == "average" and self.size > 1:
             np.divide(part, self.size, out=part)
-        output[...] = part.reshape(output.shape)
+        if is_inside:
+            output[...] = part.reshape(output.shape)
 
     def allgather(self, piece: NDArray[Any], output: NDArray[Any]) -> None:
         communicator = self._open()

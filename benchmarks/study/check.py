@@ -113,14 +113,19 @@ def _check_own(cell: Cell, own: OwnModel, row: Capabilities) -> None:
     problem = ""
     if cell.framework == "tensorflow" and not row.keras:
         problem = "its program in TensorFlow has no place for a Keras model"
-    elif (own.scheduled or own.clip_norm) and (
-        row.servers_update or getattr(read_algorithm(cell.algorithm), "servers_update", False)
-    ):
+    elif (own.scheduled or own.clip_norm) and _servers_update(cell, row):
         problem = "its servers make the updates, and do not know the file's schedule or clip_norm"
     elif cell.shard != NONE and (own.whole_tensors or (cell.shard == PARAMETERS and own.whole_network)):
         problem = f"shard={cell.shard}: {own.whole_tensors or own.whole_network}"
     if problem:
         raise UsageError(f"backend {cell.backend} does not train {cell.workload}: {problem}; leave it out")
+
+
+def _servers_update(cell: Cell, row: Capabilities) -> bool:
+    """Whether servers update the weights, by one rate; else each worker's own optimizer does."""
+    return cell.framework in row.servers_update or getattr(
+        read_algorithm(cell.algorithm), "servers_update", False
+    )
 
 
 def _check_exchange(cell: Cell, row: Capabilities, study: Study) -> None:
@@ -161,7 +166,7 @@ def _check_exchange(cell: Cell, row: Capabilities, study: Study) -> None:
         problem = ""
         if rules.checkpoint_every:
             problem = "rules.checkpoint_every needs all of the state, and servers hold a part of it"
-        elif target and (target.warm_up_samples or target.decay_samples):
+        elif target and (target.warm_up_samples or target.decay_samples) and _servers_update(cell, row):
             problem = "its servers have one learning rate for good, without warm_up_samples or decay_samples"
         elif target and cell.facts.running_statistics:
             problem = (

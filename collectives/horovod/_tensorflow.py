@@ -7,7 +7,8 @@ from typing import Any
 
 import horovod.tensorflow as hvd
 
-from dlscale.collectives.training._tensorflow import NoExchange, Setting, TensorFlowTrainer
+from dlscale.collectives.backend import Setting
+from dlscale.collectives.training._tensorflow import NoExchange, TensorFlowTrainer
 
 
 def over(replica: Any, *, settings: Mapping[str, Setting]) -> TensorFlowTrainer:

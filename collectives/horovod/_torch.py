@@ -8,7 +8,8 @@ from typing import Any
 import horovod.torch as hvd
 import torch
 
-from dlscale.collectives.training._torch import NoExchange, Setting, TorchTrainer, flat_in_memory
+from dlscale.collectives.backend import Setting
+from dlscale.collectives.training._torch import NoExchange, TorchTrainer, flat_in_memory
 
 
 def over(replica: Any, *, settings: Mapping[str, Setting]) -> TorchTrainer:

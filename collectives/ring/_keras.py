@@ -27,8 +27,15 @@ def averaging_optimizer(optimizer: Any, rings: Sequence[Collective], *, threads:
             "KERAS_BACKEND=tensorflow, or train in your own loop (with torch: ring.torch_hook)"
         )
     optimizer = keras.optimizers.get(optimizer)
-    if isinstance(optimizer, Averaging):
+    if isinstance(optimizer, Averaging) or isinstance(getattr(optimizer, "inner_optimizer", None), Averaging):
         raise UsageError("this optimizer averages its gradients over a ring already; wrap it once")
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if keras.config.dtype_policy().name == "mixed_float16" and not scales:
+        # Keras would scale around it, and a rank whose gradients overflow would leave the exchange out.
+        raise UsageError(
+            "with mixed_float16 Keras scales the loss around the optimizer; give "
+            "keras.optimizers.LossScaleOptimizer(optimizer) to ring.keras_optimizer as a whole"
+        )
     # Only here: where Keras runs on something else, TensorFlow may not even be installed.
     from dlscale.collectives.training._tensorflow_buckets import exchange_over
 

@@ -7,7 +7,6 @@ SyncReplicasOptimizer, which must be ended before its session is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
@@ -25,8 +24,8 @@ from dlscale.collectives.addresses import (
     port_of,
     refuse_machines,
 )
-from dlscale.collectives.backend import Backend, KeptByServers, ReplicaTrainer, Trainer
-from dlscale.collectives.job import ServerSplit
+from dlscale.collectives.backend import Backend, KeptByServers, ReplicaTrainer, Setting, Trainer
+from dlscale.collectives.job import ServerSplit, agree
 from dlscale.models.workload import ReplicaFactory, Shard, Weights
 
 
@@ -59,7 +58,7 @@ def join(job: ServerSplit, options: Any) -> Cluster:
             address = f"{host}:{fixed or port_of(held)}"
         except UsageError as error:
             problem = str(error)
-        addresses = [entry["address"] for entry in _agree(job, address=address, problem=problem)]
+        addresses = agree(job, address, problem)
     spec = tf.train.ClusterSpec({"ps": addresses[job.num_workers :], "worker": addresses[: job.num_workers]})
     num_threads = tf.config.threading.get_intra_op_parallelism_threads()
     gpu = None if job.is_server else own_gpu()
@@ -70,7 +69,7 @@ def join(job: ServerSplit, options: Any) -> Cluster:
         server = tf.distribute.Server(spec, job_name=name, task_index=job.index, config=config)
     except tf.errors.OpError as error:
         problem = f"TensorFlow's server at {address} could not start: {str(error).splitlines()[0]}"
-    _agree(job, address=address, problem=problem)
+    agree(job, address, problem)
     device = f"/job:{name}/task:{job.index}/device:{'CPU' if gpu is None else 'GPU'}:0"
     return Cluster(spec=spec, server=server, config=config, device=device, num_threads=num_threads)
 
@@ -79,16 +78,6 @@ def own_gpu() -> str | None:
     """The number, in CUDA's order, of the GPU that this process computes on; None on cores."""
     gpus = tf.config.get_visible_devices("GPU")
     return gpus[0].name.rpartition(":")[2] if gpus else None
-
-
-def _agree(job: ServerSplit, *, address: str, problem: str) -> list[dict[str, str]]:
-    entries: list[dict[str, str]] = [
-        json.loads(text) for text in job.tell(json.dumps({"address": address, "problem": problem}))
-    ]
-    for entry in entries:
-        if entry["problem"]:
-            raise UsageError(entry["problem"])
-    return entries
 
 
 def session_config(job: ServerSplit, num_threads: int, *, gpu: str | None) -> Any:
@@ -196,9 +185,6 @@ class ChiefHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self._coordinator.request_stop()
         session.close()
         self._coordinator.join(stop_grace_period_secs=CHIEF_STOP_SECONDS, ignore_live_threads=True)
-
-
-Setting = str | int | float | bool
 
 
 class ServedTrainer(KeptByServers, ReplicaTrainer):

@@ -21,7 +21,7 @@ import numpy as np
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.addresses import machine, own_address
-from dlscale.collectives.job import ServerSplit
+from dlscale.collectives.job import ServerSplit, agree
 from dlscale.collectives.servers.messages import (
     BYTES_PER_ELEMENT,
     HEADER_BYTES,
@@ -42,7 +42,6 @@ MOST_KEPT = 3  # arrays of a shard in one answer: weights and two moments
 MAX_PORT = 65535
 MOMENT_SECONDS = 0.05
 GRACE_SECONDS = 5.0
-ERROR = "error: "
 
 OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_receive_message_length", PIECE_BYTES),
@@ -312,15 +311,11 @@ def _meet(job: ServerSplit, begin: Callable[[str, str], int] | None = None) -> t
     """(the servers' addresses, the token); an error on any server is a UsageError on all ranks."""
     one_machine = len(set(job.tell(machine()))) == 1
     token = job.tell(secrets.token_hex(32))[job.num_workers]  # the first server's
-    told = ""
+    address = problem = ""
     if begin:
         try:
             host = own_address(one_machine=one_machine)
-            told = f"{host}:{begin(host, token)}"
+            address = f"{host}:{begin(host, token)}"
         except (UsageError, OSError, RuntimeError) as error:
-            told = ERROR + " ".join(str(error).split())[:1000]
-    of_servers = job.tell(told)[job.num_workers :]
-    for text in of_servers:
-        if text.startswith(ERROR):
-            raise UsageError(text.removeprefix(ERROR))
-    return of_servers, token
+            problem = str(error) or type(error).__name__
+    return agree(job, address, problem)[job.num_workers :], token

@@ -15,14 +15,13 @@ from dlscale.collectives.backend import (
     SERVED_COUNTS,
     KeptByServers,
     ReplicaTrainer,
+    Setting,
     Trainer,
 )
 from dlscale.collectives.servers.links import Links
 from dlscale.collectives.servers.messages import FlatLayout
 from dlscale.collectives.servers.sessions import elastic_force
 from dlscale.models.workload import Replica, State, Weights
-
-Setting = str | int | float | bool
 
 
 class ServedTrainer(KeptByServers, ReplicaTrainer):

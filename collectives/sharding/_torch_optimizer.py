@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import GATHER_SIZES, Collective, PartsCollective, StateBytes
-from dlscale.collectives.training._torch import Setting, TorchTrainer, Update, storage_bytes
+from dlscale.collectives.backend import GATHER_SIZES, Collective, PartsCollective, Setting, StateBytes
+from dlscale.collectives.training._torch import TorchTrainer, Update, storage_bytes
 from dlscale.collectives.training._torch_buckets import Bucket, BucketExchange, Staging, exchanges_over
 from dlscale.collectives.training.communication import CommunicationThreads, Training
 from dlscale.models.frameworks._torch_optimizers import obstacle_to_parts

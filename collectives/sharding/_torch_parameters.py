@@ -20,12 +20,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import BUCKET_SIZES, GATHER_SIZES, StateBytes
+from dlscale.collectives.backend import BUCKET_SIZES, GATHER_SIZES, Setting, StateBytes
 from dlscale.collectives.sharding._torch_optimizer import check_by_element
 from dlscale.collectives.sharding._torch_units import Place, shard
 from dlscale.collectives.training._torch import (
     NoExchange,
-    Setting,
     TorchTrainer,
     Update,
     flat_in_memory,

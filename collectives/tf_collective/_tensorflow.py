@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import ReplicaTrainer
-from dlscale.collectives.training._tensorflow import Setting, assign, on_gpu
+from dlscale.collectives.backend import ReplicaTrainer, Setting
+from dlscale.collectives.training._tensorflow import assign, on_gpu
 
 
 def multi_worker(addresses: Sequence[str], *, index: int, implementation: str) -> Any:

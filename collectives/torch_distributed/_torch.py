@@ -21,9 +21,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.addresses import free_port, own_address, refuse_open_ports
-from dlscale.collectives.backend import BUCKET_SIZES
+from dlscale.collectives.backend import BUCKET_SIZES, Setting
 from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root
-from dlscale.collectives.training._torch import NoExchange, Setting, TorchTrainer
+from dlscale.collectives.training._torch import NoExchange, TorchTrainer
 
 TIMEOUT = timedelta(minutes=5)
 # Torch before 2.13 has one option for both: without it buffers are still those of rank 0 at first.

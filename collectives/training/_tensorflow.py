@@ -9,9 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlscale.collectives.backend import ReplicaTrainer, StepStamps
-
-Setting = str | int | float | bool
+from dlscale.collectives.backend import ReplicaTrainer, Setting, StepStamps
 
 # TensorFlow takes every operation for a long one, and puts it behind the others, until it has measured that it is not:
 # of an estimate of 1e8 cycles a tenth goes with each run, and below 8000 it is short: 90 runs, and 102 were seen.

@@ -24,16 +24,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import BUCKET_SIZES, Collective
+from dlscale.collectives.backend import BUCKET_SIZES, Collective, Setting
 from dlscale.collectives.compression import CompressedCollective
-from dlscale.collectives.training._tensorflow import (
-    NoExchange,
-    Setting,
-    TensorFlowTrainer,
-    assign,
-    flat,
-    on_gpu,
-)
+from dlscale.collectives.training._tensorflow import NoExchange, TensorFlowTrainer, assign, flat, on_gpu
 from dlscale.collectives.training.collective_backend import OPERATIONS_MODULE, check_operations
 from dlscale.collectives.training.communication import Training, cut_into_buckets, want_threads
 from dlscale.models.workload import Weights

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dlscale.collectives.backend import BUCKET_SIZES, ReplicaTrainer, StateBytes, StepStamps
+from dlscale.collectives.backend import BUCKET_SIZES, ReplicaTrainer, Setting, StateBytes, StepStamps
 from dlscale.models.frameworks import TORCH_GPUS
 
 
@@ -83,9 +83,6 @@ def _laid_out_as(parameter: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     if all(length == 1 or ours == theirs for length, ours, theirs in pairs):
         return tensor
     return torch.empty_like(parameter).copy_(tensor)
-
-
-Setting = str | int | float | bool
 
 
 class NoExchange:

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dlscale.collectives.backend import BUCKET_SIZES, Collective
-from dlscale.collectives.training._torch import NoExchange, Setting, TorchTrainer, clear_gradients
+from dlscale.collectives.backend import BUCKET_SIZES, Collective, Setting
+from dlscale.collectives.training._torch import NoExchange, TorchTrainer, clear_gradients
 from dlscale.collectives.training.communication import (
     CommunicationThreads,
     Training,

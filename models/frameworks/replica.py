@@ -110,9 +110,7 @@ class BatchedReplica(Replica):
     def _write_rate(self, learning_rate: float) -> None: ...  # of all optimizers, from the next update on
 
     @abstractmethod
-    def _views(
-        self,
-    ) -> Weights: ...  # trainable weights in their own memory, where it can be seen, and its order
+    def _views(self) -> Weights: ...  # trainable weights in their own memory and its order
 
     def draw_weights(self, seed: int) -> None:
         """Begin with the first weights of that seed."""

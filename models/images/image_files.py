@@ -17,6 +17,7 @@ from dlscale.models.images.store import Encoded, bad_sample, reason
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")  # in any case
 # What may lie next to images, and is none.
 OTHER_SUFFIXES = (".txt", ".csv", ".tsv", ".json", ".xml", ".yaml", ".yml", ".md", ".html", ".db", ".ini")
+PARTS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 FLOWERS_LABELS = "imagelabels.mat"
 FLOWERS_PARTS = ("trnid", "valid", "tstid")  # 1020, 1020 and 6149 images of 102 classes
 
@@ -63,13 +64,19 @@ def open_class_folders(path: Path, *, skip_bad: bool = False) -> ImageFiles:
     """`path/<class>/<image>`, or in folders of the class; labels are the places of the folders in their order.
 
     Folders are in the order of their names, or of numbers if all names are such: folders 1 .. 102 of Flowers-102 get
-    their published labels. Raises UsageError for links to nothing, linked folders inside a class, a class without
-    images, and files that are none, the last two unless bad samples are skipped: then the label stays unused, and each
-    such file is a sample that cannot be read.
+    their published labels. Raises UsageError for folders that are parts of a set, links to nothing, linked folders
+    inside a class, a class without images, and files that are none, the last two unless bad samples are skipped: then
+    the label stays unused, and each such file is a sample that cannot be read.
     """
     inside = [entry for entry in path.iterdir() if not entry.name.startswith(".")]
     if lost := [entry for entry in inside if not entry.exists()]:
         raise UsageError(f"{lost[0]}: a link to nothing; copy the class there, or remove the link")
+    found = sorted(entry.name for entry in inside if entry.is_dir())
+    if found and {*found} <= PARTS:
+        raise UsageError(
+            f"{path}: its folders {', '.join(found)} are parts of a set, not classes; name one of them that has class "
+            "folders"
+        )
     numbers = all(entry.name.isdecimal() for entry in inside if entry.is_dir())
     folders = sorted(
         (entry for entry in inside if entry.is_dir()),

@@ -209,4 +209,13 @@ def test_what_is_refused(ranks, world, given, text):
 
 def test_an_optimizer_is_wrapped_once(ranks):
     with pytest.raises(UsageError, match="wrap it once"):
-        ring.keras_optimizer(ring.keras_optimizer("sgd", ranks), ranks)
+        ring.keras_optimizer(inside(ranks), ranks)
+
+
+def test_half_precision_needs_the_scaling_one(ranks):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        with pytest.raises(UsageError, match="LossScaleOptimizer"):
+            ring.keras_optimizer("sgd", ranks)
+    finally:
+        keras.config.set_dtype_policy("float32")

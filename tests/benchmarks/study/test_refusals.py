@@ -154,7 +154,10 @@ CASES = [
         {**TARGET, **SERVED, "workloads": ["cosmogan"], "target": MAPS},
         "its servers lack what batch norm of cosmogan keeps",
     ),
-    ({**TARGET, **SERVED, "target": {"decay_samples": [50]}}, "its servers have one learning rate for good"),
+    (
+        {**TARGET, **SERVED, "frameworks": ["tensorflow"], "target": {"decay_samples": [50]}},
+        "its servers have one learning rate for good",
+    ),
     ({**TARGET, "backends": ["none"], "ranks": [2], "base": "smallest"}, "has no training on these ranks"),
 ]
 

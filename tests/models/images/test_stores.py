@@ -69,6 +69,8 @@ REFUSED = [
     ("folders", None, "..", {}, "class folder without images; if it holds the class folders (ant), name it"),
     ("folders", None, "ant/ant_0.JPEG", {}, "ant_0.JPEG: need class folders, TFRecord files, an LMDB, CIFAR"),
     ("folders", lambda top: (top / "bee/x").symlink_to(".."), "", {"skip_bad": True}, "bee/x: a link to a folder"),
+    ("empty", lambda top: [(top / part).mkdir() for part in ("train", "test")], "", {},
+     "its folders test, train are parts of a set, not classes"),
     ("folders", lambda top: (top / "x").symlink_to("gone"), "", {}, "x: a link to nothing"),
     ("cifar", lambda top: (top / "data_batch_3.bin").unlink(), "", {},
      "of CIFAR-10's 5 training files it lacks data_batch_3.bin"),

@@ -47,6 +47,15 @@ def _policy_of_a_new_process():
     keras.config.set_dtype_policy("float32")
 
 
+def test_settings_of_the_home_folder_do_not_count(write_file):
+    import keras
+
+    keras.config.set_image_data_format("channels_first")
+    keras.config.set_floatx("float64")
+    load_file(FilePlace(path := write_file(text=KERAS + "# first\n"), path))
+    assert (keras.config.image_data_format(), keras.config.floatx()) == ("channels_last", "float32")
+
+
 def test_facts_and_first_weights_are_those_of_the_file(write_file):
     path = write_file(text=KERAS)
     facts, make = read_facts(path), factory(path)
